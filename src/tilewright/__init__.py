@@ -1,0 +1,73 @@
+"""Tilewright: which GEMM tile can this GPU run, how fast, and what should be changed first?
+
+The public names below are imported on first use, so that `import tilewright` stays cheap.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from tilewright._version import __version__
+
+if TYPE_CHECKING:
+    from tilewright.cutlass.budget import Budget, Field, Fix
+    from tilewright.cutlass.config import KernelConfig, parse_config
+    from tilewright.cutlass.fit import fit
+    from tilewright.errors import (
+        AmbiguousNameError,
+        ConfigError,
+        InputError,
+        MissingPartError,
+        TilewrightError,
+        ToolError,
+        TreeError,
+        UnknownNameError,
+    )
+
+_HOME = {
+    "AmbiguousNameError": "tilewright.errors",
+    "Budget": "tilewright.cutlass.budget",
+    "ConfigError": "tilewright.errors",
+    "Field": "tilewright.cutlass.budget",
+    "Fix": "tilewright.cutlass.budget",
+    "InputError": "tilewright.errors",
+    "KernelConfig": "tilewright.cutlass.config",
+    "MissingPartError": "tilewright.errors",
+    "TilewrightError": "tilewright.errors",
+    "ToolError": "tilewright.errors",
+    "TreeError": "tilewright.errors",
+    "UnknownNameError": "tilewright.errors",
+    "fit": "tilewright.cutlass.fit",
+    "parse_config": "tilewright.cutlass.config",
+}
+
+__all__ = [
+    "AmbiguousNameError",
+    "Budget",
+    "ConfigError",
+    "Field",
+    "Fix",
+    "InputError",
+    "KernelConfig",
+    "MissingPartError",
+    "TilewrightError",
+    "ToolError",
+    "TreeError",
+    "UnknownNameError",
+    "__version__",
+    "fit",
+    "parse_config",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        msg = f"module 'tilewright' has no attribute {name!r}"
+        raise AttributeError(msg)
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,130 @@
+"""Entry point: finds the command, runs it, and turns every error into one sentence and an exit code.
+
+Exit codes (DESIGN 4.1): 0 done, 1 the answer to a `--check` is "no", 2 bad input, 3 a missing optional part.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+from tilewright._version import __version__
+from tilewright.cli.registry import COMMANDS
+from tilewright.errors import TilewrightError, nearest
+
+EXIT_BAD_INPUT = 2
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and imports a command's module when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        command: click.Command = import_module(entry.module).command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            near = nearest(args[0], COMMANDS)
+            known = ", ".join(near or COMMANDS)
+            msg = f"There is no command {args[0][:80]!r}; the nearest are: {known}."
+            raise click.UsageError(msg, ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
+
+@click.command(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Example: tilewright fit --arch sm120 --kind grouped --a nvfp4 --b nvfp4 --tile 128x256x128 "
+    "--fusion finalize",
+)
+@click.version_option(__version__, "--version", message="tilewright %(version)s")
+def main() -> None:
+    """Which GEMM tile can this GPU run, how fast, and what should be changed first?
+
+    Every figure shown is exact (derived or compiled), measured, published or modelled, and says which.
+    """
+
+
+def _say(msg: str) -> None:
+    """One line on stderr, whatever its encoding can carry."""
+    line = f"tilewright: {' '.join(msg.split())}"
+    try:
+        print(line, file=sys.stderr)
+    except UnicodeEncodeError:
+        print(line.encode("ascii", "backslashreplace").decode(), file=sys.stderr)
+
+
+def _silence_stdout() -> None:
+    """Point stdout at nothing, so that the interpreter's last flush cannot fail on a closed pipe."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+
+
+def invoke(args: list[str] | None = None) -> int:
+    """Run the command line and return its exit code; no exception leaves this function."""
+    debug = bool(os.environ.get("TILEWRIGHT_DEBUG"))
+    try:
+        result: Any = main.main(args=args, prog_name="tilewright", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx else "tilewright"
+        _say(f"{error.format_message()} (see '{where} --help')")
+        return EXIT_BAD_INPUT
+    except click.ClickException as error:
+        _say(error.format_message())
+        return EXIT_BAD_INPUT
+    except TilewrightError as error:
+        if debug:
+            raise
+        _say(error.msg)
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        _say("Stopped by Ctrl-C; nothing was left half-written.")
+        return EXIT_BAD_INPUT
+    except BrokenPipeError:
+        _silence_stdout()
+        return 0
+    except RecursionError:
+        _say("The input is nested too deeply to be read.")
+        return EXIT_BAD_INPUT
+    except MemoryError:
+        _say("The input needs more memory than this machine gives.")
+        return EXIT_BAD_INPUT
+    except OSError as error:
+        if debug:
+            raise
+        name = f" ({error.filename})" if error.filename else ""
+        _say(f"The system refused{name}: {error.strerror or error}.")
+        return EXIT_BAD_INPUT
+    except Exception as error:  # the last line of defence: a user never meets a traceback
+        if debug:
+            raise
+        _say(
+            f"Internal error, which is a defect of tilewright: {type(error).__name__}: {error}. "
+            "Please report it with the output of TILEWRIGHT_DEBUG=1."
+        )
+        return EXIT_BAD_INPUT
+
+
+def run() -> NoReturn:
+    """Console entry point."""
+    sys.exit(invoke())

@@ -1,0 +1,30 @@
+"""The commands, their one-line helps and the module that each lives in.
+
+A command's module is imported when the command is called, and not before: `tilewright --help` reads this table
+only. A new command is one line here and one file beside this one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    module: str
+    """Module that holds the `click.Command`, which is its attribute `command`."""
+    help: str
+    """One line for `tilewright --help`."""
+
+
+COMMANDS: dict[str, Command] = {
+    "plan": Command("tilewright.cli.plan", "One ranked, evidence-backed optimisation plan for a model on your GPUs."),
+    "fit": Command("tilewright.cli.fit", "Shared memory, stages and legality of a CUTLASS kernel config, to the byte."),
+    "tactics": Command("tilewright.cli.tactics", "Every kernel config that a library compiles, each with its verdict."),
+    "collectives": Command("tilewright.cli.collectives", "What the CUTLASS headers on this machine can do."),
+    "probe": Command("tilewright.cli.probe", "Compile the real types: sizes, registers, spills. Needs nvcc, no GPU."),
+    "gpus": Command("tilewright.cli.gpus", "GPUs and their limits, each figure with its source."),
+    "models": Command(
+        "tilewright.cli.models",
+        "Models, their shapes and quantised checkpoints, each figure with its source.",
+    ),
+}

@@ -1,0 +1,1 @@
+"""Times and limits of GEMMs and MoE layers from bytes, operations and the hardware's rates."""

@@ -1,0 +1,1 @@
+"""Pure arithmetic: kernel config -> budget -> verdict. Mirrors how CUTLASS lays its types out."""

@@ -1,0 +1,1 @@
+"""Packaged data files. Every figure in them names its source."""

@@ -1,0 +1,112 @@
+"""The errors of Tilewright, and what a shell sees of each.
+
+    TilewrightError              exit 2
+    ├── InputError               something the user supplied is wrong: names the field and the legal values
+    │   ├── ConfigError          a kernel config breaks its contract (not: a config that cannot run)
+    │   ├── UnknownNameError     no GPU, model, ... of that name; carries the nearest ones
+    │   ├── AmbiguousNameError   several fit; carries the choices
+    │   └── TreeError            a folder or wheel is not the source tree it was said to be
+    ├── ToolError                a compiler or another program that we called failed in a way we cannot use
+    └── MissingPartError         exit 3: an optional part is not installed; says which extra brings it
+
+A kernel that does not fit is no error: it is a verdict, and a value (see `tilewright.cutlass.budget`).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+__all__ = [
+    "AmbiguousNameError",
+    "ConfigError",
+    "InputError",
+    "MissingPartError",
+    "TilewrightError",
+    "ToolError",
+    "TreeError",
+    "UnknownNameError",
+    "nearest",
+]
+
+MAX_SHOWN = 80
+"""Longest piece of a user's own input that a message repeats, in characters."""
+
+
+def shown(value: object) -> str:
+    """`value` as a message may repeat it: its repr, cut to `MAX_SHOWN` characters, control characters escaped."""
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."
+
+
+def nearest(name: str, legal: Iterable[str], count: int = 3) -> list[str]:
+    """Up to `count` of the `legal` names that look most like `name`, best first (case is ignored)."""
+    by_lower = {item.lower(): item for item in legal}
+    hits = difflib.get_close_matches(name.lower()[:200], list(by_lower), n=count, cutoff=0.4)
+    return [by_lower[hit] for hit in hits]
+
+
+class TilewrightError(Exception):
+    """Base of everything that Tilewright raises on purpose.
+
+    `msg` is one sentence that ends in what to do. `exit_code` is what a shell gets.
+    """
+
+    exit_code = 2
+
+    def __init__(self, msg: str) -> None:
+        super().__init__(msg)
+        self.msg = msg
+
+
+class InputError(TilewrightError):
+    """Something the user supplied is wrong. `field` names it (a key, a flag, a path)."""
+
+    def __init__(self, field: str, msg: str) -> None:
+        super().__init__(msg)
+        self.field = field
+
+
+class ConfigError(InputError):
+    """A kernel config breaks the contract of DESIGN 4.2: unknown key, wrong type, no such value."""
+
+
+class UnknownNameError(InputError):
+    """No such GPU, model, library, ... `choices` holds the nearest legal names."""
+
+    def __init__(self, field: str, name: str, legal: Sequence[str], hint: str = "") -> None:
+        self.choices = nearest(name, legal) or list(legal)[:8]
+        more = f" {hint}" if hint else ""
+        super().__init__(
+            field, f"No {field} is called {shown(name)}; the nearest are: {', '.join(self.choices)}.{more}"
+        )
+
+
+class AmbiguousNameError(InputError):
+    """Several entries fit the name and they differ in figures that matter. `choices` holds them."""
+
+    def __init__(self, field: str, name: str, choices: Sequence[str], why: str = "") -> None:
+        self.choices = list(choices)
+        reason = f" ({why})" if why else ""
+        super().__init__(
+            field,
+            f"{shown(name)} fits more than one {field}{reason}: say which of {', '.join(self.choices)}.",
+        )
+
+
+class TreeError(InputError):
+    """A folder or a wheel is not the source tree that it was said to be, or cannot be read."""
+
+
+class ToolError(TilewrightError):
+    """A program that we called (a compiler, ...) failed in a way that leaves nothing to report."""
+
+
+class MissingPartError(TilewrightError):
+    """An optional part is not installed. The message says which extra brings it."""
+
+    exit_code = 3
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} is not installed; install it with: pip install 'tilewright[{extra}]'")
+        self.extra = extra

@@ -1,0 +1,1 @@
+"""Number formats: bits, scale-vector lengths and codecs; nothing else."""

@@ -1,0 +1,1 @@
+"""How results look: JSON for programs, Rich on a terminal, plain and stable text in a pipe."""

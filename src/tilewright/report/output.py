@@ -1,0 +1,114 @@
+"""Where a command's output goes (DESIGN 4.1).
+
+With `--json`, one JSON document (or JSON Lines) on stdout and nothing else. Otherwise text on stdout: Rich on a
+terminal, plain and stable in a pipe, no colour with NO_COLOR. Notes and progress go to stderr, never to stdout.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+BAR_FULL, BAR_EMPTY = "█", "·"
+_ASCII_BAR = ("#", ".")
+
+
+def json_bytes(value: object) -> bytes:
+    """`value` as one compact JSON document, UTF-8."""
+    return msgspec.json.encode(value)
+
+
+def _unicode_ok() -> bool:
+    encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower()
+    return "utf" in encoding
+
+
+def bar(used: int, limit: int, width: int = 40) -> str:
+    """A bar of `used` against `limit` (same unit), `width` characters long; more than full is drawn full."""
+    full, empty = (BAR_FULL, BAR_EMPTY) if _unicode_ok() else _ASCII_BAR
+    cells = 0 if limit <= 0 else min(width, round(width * used / limit))
+    return full * cells + empty * (width - cells)
+
+
+@dataclass(frozen=True)
+class Output:
+    """The two streams of one command run."""
+
+    json: bool = False
+    quiet: bool = False
+
+    @property
+    def fancy(self) -> bool:
+        """Whether stdout is a terminal that may get Rich output."""
+        return not self.json and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+    def document(self, value: object) -> None:
+        """Write `value` as the command's JSON document."""
+        sys.stdout.buffer.write(json_bytes(value) + b"\n")
+        sys.stdout.buffer.flush()
+
+    def line(self, text: str = "") -> None:
+        """One line of human output on stdout."""
+        if self.json:
+            return
+        try:
+            print(text)
+        except UnicodeEncodeError:
+            print(text.encode("ascii", "replace").decode())
+
+    def note(self, text: str) -> None:
+        """One line for the human beside the result: on stderr, unless `--quiet`."""
+        if not self.quiet:
+            click.echo(text, err=True)
+
+    def heading(self, text: str) -> None:
+        """A heading line on stdout."""
+        if self.fancy and "NO_COLOR" not in os.environ:
+            self.line(click.style(text, bold=True))
+        else:
+            self.line(text)
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]], right: Sequence[int] = ()) -> None:
+        """A table on stdout; columns whose index is in `right` are right-aligned (figures)."""
+        if self.json:
+            return
+        cells = [[("" if cell is None else str(cell)) for cell in row] for row in rows]
+        if self.fancy:
+            _rich_table(columns, cells, right)
+            return
+        widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(columns)]
+        for row in [list(columns), *cells]:
+            text = "  ".join(
+                cell.rjust(widths[i]) if i in right else cell.ljust(widths[i]) for i, cell in enumerate(row)
+            )
+            self.line(text.rstrip())
+
+
+def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for i, name in enumerate(columns):
+        table.add_column(name, justify="right" if i in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
+
+
+def output_options(function: F) -> F:
+    """Add `--json` and `--quiet` to a command; it receives them as `as_json` and `quiet`."""
+    function = click.option("--quiet", "-q", is_flag=True, help="No notes or progress on stderr.")(function)
+    return click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout and nothing else.")(
+        function
+    )

@@ -1,0 +1,123 @@
+"""Streams of JSON Lines, as `--from FILE.jsonl` reads them: one object a line in, one answer a line out, in order.
+
+A bad line never ends a stream: too long, not UTF-8, not JSON, not an object, or refused by the command, it gets an
+answer that says so (DESIGN 4.2), and the next line follows. Blank lines are skipped.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Final, cast
+
+import msgspec
+
+from tilewright.cutlass.budget import ErrorLine, LineError
+from tilewright.errors import InputError, shown
+
+__all__ = ["MAX_LINE_BYTES", "answer_stream", "decode_object", "error_line", "open_stream", "read_lines"]
+
+MAX_LINE_BYTES: Final = 1 << 20
+"""Longest line that is read. A config takes a few hundred bytes; anything near this is no config."""
+
+_SKIP_BYTES: Final = 1 << 16
+"""Piece size in which the rest of a line that is too long is passed over, never held whole."""
+
+_BOM: Final = b"\xef\xbb\xbf"
+
+
+@contextmanager
+def open_stream(source: str, field: str = "--from") -> Generator[BinaryIO, None, None]:
+    """`source` opened for reading bytes; `-` is stdin, which stays open.
+
+    Raises:
+        InputError: the file is not there or cannot be read; `field` is the flag that named it.
+    """
+    if source == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        stream = Path(source).open("rb")  # noqa: SIM115 - closed by the `with` below
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        msg = f"{field}: {shown(source)} cannot be read ({reason}); give a file of one JSON object a line, or -."
+        raise InputError(field, msg) from None
+    with stream:
+        yield stream
+
+
+def read_lines(stream: BinaryIO, limit: int = MAX_LINE_BYTES) -> Iterator[tuple[int, bytes | LineError]]:
+    """(number from 1, line) of every line that is not blank; a line over `limit` bytes as the LineError to answer.
+
+    At most `limit` + 1 bytes of a line are in memory at a time.
+    """
+    number = 0
+    while data := stream.readline(limit + 1):
+        number += 1
+        if number == 1 and data.startswith(_BOM):
+            data = data[len(_BOM) :]
+        if len(data) > limit and not data.endswith(b"\n"):
+            while (rest := stream.readline(_SKIP_BYTES)) and not rest.endswith(b"\n"):
+                pass
+            yield number, LineError("line", f"Line {number} is longer than {limit:,} bytes; a config is an object.")
+        elif not data.isspace() and data:
+            yield number, data
+
+
+def decode_object(number: int, data: bytes) -> dict[str, Any] | LineError:
+    """The JSON object on line `number`, or what is wrong with it."""
+    try:
+        value: Any = msgspec.json.decode(data)
+    except msgspec.DecodeError as error:
+        return LineError("line", f"Line {number} is not JSON: {error}.")
+    except RecursionError:
+        return LineError("line", f"Line {number} is nested too deeply.")
+    except ValueError as error:  # UnicodeDecodeError: bytes in a string that are not UTF-8
+        return LineError("line", f"Line {number} is not UTF-8: {error}.")
+    if not isinstance(value, dict):
+        return LineError("line", f"Line {number} holds {shown(value)}; it takes one JSON object.")
+    return cast("dict[str, Any]", value)
+
+
+def error_line(raw: Any, error: LineError | InputError) -> ErrorLine:
+    """The answer to a line that the command refused; it repeats the line's `id` where that is a string."""
+    ident: Any = cast("dict[str, Any]", raw).get("id") if isinstance(raw, dict) else None
+    if isinstance(error, InputError):
+        error = LineError(error.field, error.msg)
+    return ErrorLine(id=ident if isinstance(ident, str) else None, error=error)
+
+
+def answer_stream(
+    stream: BinaryIO,
+    answer: Callable[[dict[str, Any]], Any],
+    out: BinaryIO,
+    limit: int = MAX_LINE_BYTES,
+    on_error: Callable[[Any, LineError | InputError], Any] = error_line,
+) -> tuple[int, int]:
+    """Answer every line of `stream` on `out` as JSON Lines, in order; (lines answered, lines refused).
+
+    `answer` gets the object of a line; an InputError of it becomes the line's answer, as does a line that holds no
+    object, through `on_error(raw object or None, error)`.
+    """
+    encode = msgspec.json.Encoder().encode
+    write = out.write
+    count = refused = 0
+    for number, data in read_lines(stream, limit):
+        raw = decode_object(number, data) if isinstance(data, bytes) else data
+        result: Any
+        if isinstance(raw, LineError):
+            result = on_error(None, raw)
+            refused += 1
+        else:
+            try:
+                result = answer(raw)
+            except InputError as error:
+                result = on_error(raw, error)
+                refused += 1
+        count += 1
+        write(encode(result))
+        write(b"\n")
+    out.flush()
+    return count, refused

@@ -1,0 +1,118 @@
+"""Writing `plan.md` and `plan.json` into a folder: whole or not at all, and never over somebody else's file.
+
+`plan.md` ends in a line that names the tool and the digest of what stands above it. A file without that line is not
+ours, one whose digest differs was edited by hand: both are left alone unless the caller insists.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+from tilewright.errors import InputError, shown
+
+SEAL = "<!-- written by tilewright plan; sha256 of the text above: "
+_SEAL_END = " -->"
+_JSON_MARK = b'"schema":"tilewright/plan/1"'
+MAX_OLD_BYTES = 16 << 20
+"""An older plan has a few hundred kilobytes; what is larger is no plan of ours."""
+
+
+def seal(text: str) -> str:
+    """`text` with the closing line that says whose it is."""
+    body = text if text.endswith("\n") else text + "\n"
+    return f"{body}{SEAL}{hashlib.sha256(body.encode()).hexdigest()}{_SEAL_END}\n"
+
+
+def _untouched_markdown(raw: bytes) -> str | None:
+    """None where `raw` is a plan as we wrote it, else what it is instead."""
+    text = raw.decode("utf-8", "replace")
+    body, mark, rest = text.rpartition(SEAL)
+    if not mark:
+        return "was not written by tilewright"
+    digest = rest.partition(_SEAL_END)[0]
+    if hashlib.sha256(body.encode()).hexdigest() != digest:
+        return "was edited after tilewright wrote it"
+    return None
+
+
+def _refuse(path: Path, why: str) -> InputError:
+    msg = f"{shown(str(path))} {why}; it is kept: give another --out, or --force to replace it."
+    return InputError("out", msg)
+
+
+def check_ours(path: Path) -> None:
+    """Raise InputError where `path` exists and is not a plan that tilewright wrote and nobody changed."""
+    try:
+        if not path.exists():
+            return
+        if not path.is_file():
+            raise _refuse(path, "is no regular file")
+        with path.open("rb") as stream:
+            raw = stream.read(MAX_OLD_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise _refuse(path, f"cannot be read ({reason})") from None
+    if len(raw) > MAX_OLD_BYTES:
+        raise _refuse(path, "was not written by tilewright")
+    if path.suffix == ".json":
+        if _JSON_MARK not in raw[:256].replace(b" ", b""):
+            raise _refuse(path, "was not written by tilewright")
+        return
+    why = _untouched_markdown(raw)
+    if why:
+        raise _refuse(path, why)
+
+
+def _write_temp(folder: Path, name: str, content: bytes) -> str:
+    handle, temp = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(temp).chmod(0o666 & ~umask)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(temp).unlink()
+        raise
+    return temp
+
+
+def write_plan(out: Path, markdown: str, document: bytes, *, force: bool = False) -> tuple[Path, Path]:
+    """Write both files into the folder `out` (made if missing) and answer their paths.
+
+    Raises:
+        InputError: the folder cannot be used, or a file in it is not ours and `force` is not set.
+    """
+    label = shown(str(out))
+    paths = out / "plan.md", out / "plan.json"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        msg = f"--out {label} cannot be made or is no folder: {reason}; give a folder that you may write to."
+        raise InputError("out", msg) from None
+    if not force:
+        for path in paths:
+            check_ours(path)
+    temps: list[str] = []
+    try:
+        for path, content in zip(paths, (seal(markdown).encode(), document + b"\n"), strict=True):
+            temps.append(_write_temp(out, path.name, content))
+        for path, temp in zip(paths, list(temps), strict=True):
+            Path(temp).replace(path)
+            temps.remove(temp)
+    except OSError as error:
+        msg = f"--out {label} cannot be written to: {error.strerror or error}; give a folder that you may write to."
+        raise InputError("out", msg) from None
+    finally:
+        for temp in temps:
+            with contextlib.suppress(OSError):
+                Path(temp).unlink()
+    return paths

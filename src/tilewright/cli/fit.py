@@ -1,0 +1,101 @@
+"""`tilewright fit`: one config explained, or a stream of them answered."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from tilewright.cli.config_options import config_options
+from tilewright.cli.jsonl import answer_stream, open_stream
+from tilewright.report.output import Output, bar, output_options
+
+EXIT_NO = 1
+
+
+@click.command(
+    epilog="Example: tilewright fit --cutlass 4.2.1 --arch sm120 --kind grouped --a nvfp4 --tile 128x256x128 "
+    "--fusion finalize"
+)
+@config_options
+@click.option("--from", "source", metavar="FILE", help="Read one JSON config a line ('-': stdin), answer one a line.")
+@click.option("--brief", is_flag=True, help="Leave out fields, cause and fixes.")
+@click.option("--check", is_flag=True, help="Exit 1 when a config does not fit.")
+@output_options
+def command(
+    given: dict[str, Any], source: str | None, brief: bool, check: bool, as_json: bool, quiet: bool
+) -> int | None:
+    """Shared memory, stages and legality of a CUTLASS kernel config, exact to the byte.
+
+    Every byte is derived from how the types are laid out, and held against compiled rows; `tilewright probe` compiles
+    the same config. A config needs at least --arch, --a and --tile.
+    """
+    from tilewright.cutlass.config import parse_config
+    from tilewright.cutlass.fit import fit
+
+    out = Output(as_json, quiet)
+    if source is not None:
+        if given:
+            raise click.UsageError("--from takes the configs from the file; drop the other config flags.")
+        return _stream(source, brief, check, out)
+    config = parse_config(given)
+    budget = fit(config, brief=brief)
+    if as_json:
+        out.document(budget)
+    else:
+        from tilewright.report.budget_text import show
+
+        show(config, budget, out)
+    return EXIT_NO if check and budget.status != "fits" else None
+
+
+def _stream(source: str, brief: bool, check: bool, out: Output) -> int | None:
+    from tilewright.cutlass.config import parse_config
+    from tilewright.cutlass.fit import fit
+
+    failing = 0
+
+    def answer(raw: dict[str, Any]) -> Any:
+        nonlocal failing
+        budget = fit(parse_config(raw), brief=brief)
+        if budget.status != "fits":
+            failing += 1
+        if out.json:
+            return budget
+        size = "-" if budget.smem_bytes is None else f"{budget.smem_bytes:,}"
+        meter = bar(budget.smem_bytes or 0, budget.limit_bytes or 1, 20)
+        first = budget.rules[0] if budget.rules else (budget.cause or "")
+        note = "" if budget.status == "fits" else first.split(". ")[0]
+        out.line(f"{budget.status:<11} {size:>9}  {meter}  {budget.id or '-'}  {note}".rstrip())
+        return None
+
+    with open_stream(source) as stream:
+        if out.json:
+            count, refused = answer_stream(stream, answer, sys.stdout.buffer)
+        else:
+            count, refused = _plain(stream, answer, out)
+    out.note(f"{count} configs: {failing} do not fit, {refused} lines refused.")
+    return EXIT_NO if check and (failing or refused) else None
+
+
+def _plain(stream: Any, answer: Any, out: Output) -> tuple[int, int]:
+    """The stream for a reader: a line of text for each config."""
+    from tilewright.cli.jsonl import decode_object, read_lines
+    from tilewright.cutlass.budget import LineError
+    from tilewright.errors import InputError
+
+    count = refused = 0
+    for number, data in read_lines(stream):
+        count += 1
+        raw = decode_object(number, data) if isinstance(data, bytes) else data
+        message = raw.message if isinstance(raw, LineError) else None
+        if not isinstance(raw, LineError):
+            try:
+                answer(raw)
+            except InputError as error:
+                message = error.msg
+        if message is not None:
+            refused += 1
+            out.line(f"{'error':<11} {'-':>9}  line {number}: {message}")
+    return count, refused

@@ -1,0 +1,74 @@
+"""Cause of a verdict in a few sentences, with its arithmetic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewright.cutlass.budget import Budget
+from tilewright.cutlass.config import KernelConfig
+from tilewright.cutlass.verdict import Broken
+
+if TYPE_CHECKING:
+    from tilewright.cutlass.fit import Layout
+
+
+def cause(config: KernelConfig, budget: Budget, layout: Layout | list[Broken]) -> str | None:
+    """Why `config` does not run, or what is worth knowing when it only just does; None when there is nothing to say."""
+    if isinstance(layout, list):
+        first = layout[0]
+        return f"CUTLASS {config.cutlass} refuses this config when it is compiled: {first.text} {first.advice}"
+    if budget.type_status == "overflow":
+        return _overflow(budget, layout)
+    if budget.status == "illegal":
+        return "The types compile and would fit, but the whole kernel does not compile. " + " ".join(
+            rule.split("). ", 1)[-1] for rule in budget.rules
+        )
+    if budget.slack_bytes is not None and budget.slack_bytes < 1024:
+        return (
+            f"It fits with {budget.slack_bytes:,} bytes to spare: any static shared memory in the same kernel, "
+            "or one more descriptor, and the launch is refused."
+        )
+    return None
+
+
+def _overflow(budget: Budget, layout: Layout) -> str:
+    smem, limit = budget.smem_bytes or 0, budget.limit_bytes or 0
+    count = layout.mainloop.count
+    tensors = layout.mainloop.tensors.bytes
+    epilogue = layout.epilogue.bytes
+    beside = smem - tensors - epilogue
+    parts = [
+        f"{count.stages} stages take {tensors:,} bytes (mainloop tensors) + {epilogue:,} (epilogue) + {beside:,} "
+        f"(what the kernel keeps besides: {_besides(layout)}) = {smem:,}, which is {smem - limit:,} over the "
+        f"{limit:,} that a block may have."
+    ]
+    if tensors >= limit:
+        parts.append(f"The mainloop alone takes the whole limit: no epilogue fits beside {count.stages} stages.")
+    if count.pinned:
+        parts.append(f"The {count.stages} stages are pinned in the source (StageCount<{count.stages}>).")
+    else:
+        rest = count.capacity - count.carveout
+        reserve = rest - count.stages * count.stage_bytes + 1
+        reserved = sum(size for _, size in count.reserved)
+        taken = f" (the limit less {reserved:,} reserved for the kernel)" if reserved else ""
+        parts.append(
+            f"StageCountAutoCarveout chose them at compile time: ({count.capacity:,}{taken} - {count.carveout:,}) / "
+            f"{count.stage_bytes:,} bytes a stage = {rest / count.stage_bytes:.3f}. It does not count what the "
+            f"storage really takes; {reserve:,} bytes more in reserve would have made it {count.stages - 1}."
+        )
+    parts.append(
+        "Nothing in this kernel asserts the limit, so it compiles, and initialize() fails with Error Internal when "
+        "cudaFuncSetAttribute asks the driver for the bytes."
+    )
+    return " ".join(parts)
+
+
+def _besides(layout: Layout) -> str:
+    kernel = layout.kernel
+    named = [f"pipelines {kernel.pipelines.bytes}"]
+    for member in kernel.storage.members:
+        if member.name in ("scheduler", "scheduler_response"):
+            named.append(f"scheduler {member.bytes}")
+        elif member.name == "tensormaps":
+            named.append(f"TMA descriptors {member.bytes}")
+    return ", ".join(named) + ", rounding to 1,024"

@@ -1,0 +1,150 @@
+"""Changes that would make a config run, each verified by the model before it is offered, best first.
+
+The order is that of the cost to whoever applies it: a stage count is one template argument and keeps the tile; an
+epilogue tile is another; a fusion or swap_ab changes which kernel is launched; a tile changes what is computed at once;
+another CUTLASS is a rebuild of everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, cast
+
+import msgspec
+
+from tilewright.cutlass.budget import Fix
+from tilewright.cutlass.config import NEWEST_CUTLASS, KernelConfig, default_alignment
+
+MAX_FIXES: Final = 6
+MAX_OF_A_KIND: Final = 2
+
+EPILOGUE_TILES: Final = ((64, 16), (32, 32), (64, 8))
+"""Smaller epilogue tiles than 64x32 that the SM120 builder compiles."""
+
+Change = dict[str, Any]
+
+
+def fixes(config: KernelConfig, status: str, stages: int | None) -> list[Fix]:
+    """Verified changes for a config whose verdict is `status`; empty when it fits or the model does not cover it."""
+    from tilewright.cutlass.fit import verdict
+
+    if status not in ("overflow", "illegal"):
+        return []
+    out: list[Fix] = []
+    of_kind: dict[str, int] = {}
+    for kind, change, note in _candidates(config, status, stages):
+        if of_kind.get(kind, 0) >= MAX_OF_A_KIND or (kind == "stages" and kind in of_kind):
+            continue
+        changed = msgspec.structs.replace(config, **change)
+        got = verdict(changed)
+        if got is None or got.status != "fits":
+            continue
+        of_kind[kind] = of_kind.get(kind, 0) + 1
+        pinned = changed.stages != "auto"
+        staged = "" if pinned else f"; {got.stages} stages"
+        out.append(Fix({key: _plain(value) for key, value in change.items()}, got.smem_bytes, note + staged))
+        if len(out) >= MAX_FIXES:
+            break
+    return out
+
+
+def _plain(value: Any) -> Any:
+    return list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value
+
+
+def _candidates(config: KernelConfig, status: str, stages: int | None) -> Iterator[tuple[str, Change, str]]:
+    if status == "illegal":
+        yield from _legalise(config)
+    if stages is not None:
+        for fewer in range(stages - 1, 1, -1):
+            yield "stages", {"stages": fewer}, f"pin StageCount<{fewer}>; the tile and the fusion stay"
+    if status == "overflow":
+        yield from _epilogue(config)
+    yield from _fusion(config)
+    yield (
+        "swap_ab",
+        {"swap_ab": not config.swap_ab},
+        "exchange A and B: tokens on N" if not config.swap_ab else "do not exchange A and B: tokens on M",
+    )
+    if config.d in ("f32",) and config.fusion != "finalize":
+        yield "output", {"d": "bf16", "align_d": 8}, "store D as bf16: half the epilogue"
+    yield from _tiles(config)
+    if config.c != "void":
+        yield "c", {"c": "void"}, "no source operand C: nothing to stage for it"
+    if config.cutlass != NEWEST_CUTLASS:
+        yield "cutlass", {"cutlass": NEWEST_CUTLASS}, f"CUTLASS {NEWEST_CUTLASS} accepts it; rebuild against it"
+
+
+def _epilogue(config: KernelConfig) -> Iterator[tuple[str, Change, str]]:
+    m, n, _ = config.tile
+    for tile in EPILOGUE_TILES:
+        if m % tile[0] == 0 and n % tile[1] == 0 and config.epilogue_tile != tile:
+            note = f"epilogue tile {tile[0]}x{tile[1]}: less staging, more store steps"
+            yield "epilogue_tile", {"epilogue_tile": tile}, note
+
+
+def _fusion(config: KernelConfig) -> Iterator[tuple[str, Change, str]]:
+    if config.fusion == "finalize":
+        output = config.final_output or "bf16"
+        change = {"fusion": "linear_combination", "c": config.c, "d": output, "final_output": None}
+        yield "fusion", change, "no fused finalize: scatter in a kernel of its own"
+
+
+def _tiles(config: KernelConfig) -> Iterator[tuple[str, Change, str]]:
+    """Tiles next to the one asked for, largest area first: one or two extents halved, or M and N rounded to 128."""
+    m, n, k = config.tile
+    seen = {config.tile}
+    found = [(m // 2, n, k), (m, n // 2, k), (m, n, k // 2), (m // 2, n // 2, k), (m, n // 2, k // 2)]
+    up_m, up_n = max(128, m // 128 * 128), max(32, n // 32 * 32)
+    found += [(up_m, n, k), (m, up_n, k), (up_m, up_n, k), (128, 128, k), (128, 128, 128), (m, n, 128)]
+    for tile in sorted(found, key=lambda tile: (-tile[0] * tile[1] * tile[2], tile)):
+        if tile in seen or min(tile) < 8:
+            continue
+        seen.add(tile)
+        yield "tile", {"tile": tile}, f"tile {tile[0]}x{tile[1]}x{tile[2]}"
+
+
+def _legalise(config: KernelConfig) -> Iterator[tuple[str, Change, str]]:
+    """What the rules that a config can break ask for, one key at a time."""
+    if config.cluster != (1, 1, 1):
+        yield "cluster", {"cluster": (1, 1, 1)}, "cluster 1x1x1, which this collective demands"
+    if (config.layout_a, config.layout_b) != ("row", "col"):
+        change: Change = {"layout_a": "row", "layout_b": "col"}
+        yield "layout", change, "TN: A row-major, B column-major"
+    if config.schedule != "auto":
+        yield "schedule", {"schedule": "auto"}, "let the builder choose the schedule"
+    for name in ("cooperative", "pingpong"):
+        if config.schedule != name:
+            yield "schedule", {"schedule": name}, f"ask for the {name} schedule"
+    if config.epilogue_schedule != "auto":
+        yield "epilogue_schedule", {"epilogue_schedule": "auto"}, "let the builder choose the epilogue"
+    if config.epilogue_tile != "auto":
+        yield "epilogue_tile", {"epilogue_tile": "auto"}, "let the builder choose the epilogue tile"
+    if config.tile_scheduler is not None:
+        yield "tile_scheduler", {"tile_scheduler": None}, "the default tile scheduler"
+    if config.acc != "f32":
+        yield "acc", {"acc": "f32"}, "accumulate in f32"
+    aligned = {
+        "align_a": default_alignment(config.a, config.b, config.op_class),
+        "align_b": default_alignment(config.b, config.a, config.op_class),
+    }
+    short = {key: value for key, value in aligned.items() if getattr(config, key) != value}
+    if short:
+        yield "alignment", short, "alignments that the TMA loads need"
+    if config.op_class == "blockwise":
+        m, n, k = config.tile
+        _, gn, gk = config.scale_granularity or (1, 128, 128)
+        yield "scale_granularity", {"scale_granularity": (1, min(n, gn), k)}, "scales that divide the tile"
+        if k != gk:
+            yield "tile", {"tile": (m, n, gk)}, f"K of {gk}, the scale granularity along K"
+    if config.stages != "auto":
+        yield "stages_auto", {"stages": "auto"}, "let the builder count the stages"
+    else:
+        yield "stages_pinned", {"stages": 2}, "pin StageCount<2>, which the count misses by little"
+    if config.layout_sfd == "col":
+        yield "layout_sfd", {"layout_sfd": "row"}, "row-major scale factors"
+    if config.activation is not None and config.fusion == "block_scale_out":
+        yield "activation", {"activation": None}, "no activation beside the generated scales"
+    if config.fusion not in ("linear_combination", "finalize"):
+        plain = {"fusion": "linear_combination", "activation": None}
+        yield "fusion", plain, "no fusion: do that step in a kernel of its own"

@@ -1,0 +1,55 @@
+"""How a C++ compiler lays a struct out: the one piece of arithmetic that every budget here is made of.
+
+Standard-layout rules of the Itanium C++ ABI: members in order, each at the next multiple of its alignment; the size
+rounded up to the largest alignment. An empty class takes one byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Member(NamedTuple):
+    """A data member. `align` is what places it (type alignment or its `alignas`), `type_align` alignof its type."""
+
+    name: str
+    bytes: int
+    align: int
+    type_align: int
+    why: str = ""
+
+
+class Struct(NamedTuple):
+    """A laid-out struct: its members' offsets in order, its size and its alignment, in bytes."""
+
+    members: tuple[Member, ...]
+    offsets: tuple[int, ...]
+    bytes: int
+    align: int
+
+
+def round_up(value: int, multiple: int) -> int:
+    """The smallest multiple of `multiple` that is at least `value`."""
+    return -(-value // multiple) * multiple
+
+
+def struct(members: Iterable[Member], min_align: int = 1) -> Struct:
+    """Lay `members` out in order; `min_align` is an alignment of the struct itself (`aligned_struct`)."""
+    placed = tuple(members)
+    offset, align = 0, min_align
+    offsets: list[int] = []
+    for member in placed:
+        if member.align > align:
+            align = member.align
+        offset = -(-offset // member.align) * member.align
+        offsets.append(offset)
+        offset += member.bytes
+    return Struct(placed, tuple(offsets), max(1, round_up(offset, align)) if offset else align, align)
+
+
+def union(members: Iterable[Member]) -> Struct:
+    """All `members` at offset 0."""
+    placed = tuple(members)
+    align = max(member.align for member in placed)
+    return Struct(placed, (0,) * len(placed), round_up(max(member.bytes for member in placed), align), align)

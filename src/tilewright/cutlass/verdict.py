@@ -1,0 +1,27 @@
+"""A rule that CUTLASS (or the launch) enforces, and the small values that the model passes around."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Broken(NamedTuple):
+    """A rule that a config breaks. `text` is the assert as the compiler prints it, `where` the header that holds it,
+    `advice` one sentence that says what would satisfy it."""
+
+    text: str
+    where: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.where}). {self.advice}"
+
+
+class Entry(NamedTuple):
+    """One line of a budget before absolute offsets are known: path, offset in its parent, bytes, alignof, reason."""
+
+    path: str
+    offset: int
+    bytes: int
+    type_align: int
+    why: str

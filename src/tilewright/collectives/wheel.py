@@ -149,7 +149,8 @@ def _central_directory(stream: BinaryIO, path: Path) -> bytes:
     """The archive's central directory as bytes, found from its end: a cut archive has none, and says so at once."""
     if stream.read(2) != b"PK":
         raise tree_error(
-            f"{shown(str(path))} is not a wheel (no zip archive); pass a folder or a .whl, and unpack anything else first."
+            f"{shown(str(path))} is not a wheel (no zip archive); pass a folder or a .whl, and unpack anything else "
+            "first."
         )
     size = stream.seek(0, 2)
     tail_bytes = min(size, _END_BYTES + _MAX_COMMENT)

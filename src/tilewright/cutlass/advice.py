@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilewright.cutlass.budget import Budget
 from tilewright.cutlass.config import KernelConfig
+from tilewright.cutlass.laid import Laid
 from tilewright.cutlass.verdict import Broken
 
-if TYPE_CHECKING:
-    from tilewright.cutlass.fit import Layout
 
-
-def cause(config: KernelConfig, budget: Budget, layout: Layout | list[Broken]) -> str | None:
+def cause(config: KernelConfig, budget: Budget, laid: Laid | list[Broken]) -> str | None:
     """Why `config` does not run, or what is worth knowing when it only just does; None when there is nothing to say."""
-    if isinstance(layout, list):
-        first = layout[0]
+    if isinstance(laid, list):
+        first = laid[0]
         return f"CUTLASS {config.cutlass} refuses this config when it is compiled: {first.text} {first.advice}"
     if budget.type_status == "overflow":
-        return _overflow(budget, layout)
+        return _overflow(budget, laid)
     if budget.status == "illegal":
         return "The types compile and would fit, but the whole kernel does not compile. " + " ".join(
             rule.split("). ", 1)[-1] for rule in budget.rules
@@ -31,15 +27,15 @@ def cause(config: KernelConfig, budget: Budget, layout: Layout | list[Broken]) -
     return None
 
 
-def _overflow(budget: Budget, layout: Layout) -> str:
+def _overflow(budget: Budget, laid: Laid) -> str:
     smem, limit = budget.smem_bytes or 0, budget.limit_bytes or 0
-    count = layout.mainloop.count
-    tensors = layout.mainloop.tensors.bytes
-    epilogue = layout.epilogue.bytes
+    count = laid.count
+    tensors = laid.mainloop_tensor_bytes
+    epilogue = laid.epilogue_bytes
     beside = smem - tensors - epilogue
     parts = [
         f"{count.stages} stages take {tensors:,} bytes (mainloop tensors) + {epilogue:,} (epilogue) + {beside:,} "
-        f"(what the kernel keeps besides: {_besides(layout)}) = {smem:,}, which is {smem - limit:,} over the "
+        f"(what the kernel keeps besides: {laid.besides}) = {smem:,}, which is {smem - limit:,} over the "
         f"{limit:,} that a block may have."
     ]
     if tensors >= limit:
@@ -56,19 +52,11 @@ def _overflow(budget: Budget, layout: Layout) -> str:
             f"{count.stage_bytes:,} bytes a stage = {rest / count.stage_bytes:.3f}. It does not count what the "
             f"storage really takes; {reserve:,} bytes more in reserve would have made it {count.stages - 1}."
         )
+    if laid.asserted is not None:
+        parts.append(f"The kernel asserts the limit, so it does not compile: {laid.asserted.text}")
+        return " ".join(parts)
     parts.append(
         "Nothing in this kernel asserts the limit, so it compiles, and initialize() fails with Error Internal when "
         "cudaFuncSetAttribute asks the driver for the bytes."
     )
     return " ".join(parts)
-
-
-def _besides(layout: Layout) -> str:
-    kernel = layout.kernel
-    named = [f"pipelines {kernel.pipelines.bytes}"]
-    for member in kernel.storage.members:
-        if member.name in ("scheduler", "scheduler_response"):
-            named.append(f"scheduler {member.bytes}")
-        elif member.name == "tensormaps":
-            named.append(f"TMA descriptors {member.bytes}")
-    return ", ".join(named) + ", rounding to 1,024"

@@ -14,6 +14,7 @@ from typing import Final
 
 from tilewright.cutlass import sm120_tags
 from tilewright.cutlass.config import KernelConfig
+from tilewright.cutlass.laid import StageCount
 from tilewright.cutlass.sm120_tags import Tag
 from tilewright.cutlass.smem_atoms import ATOM_ROWS, pick_atom
 from tilewright.cutlass.structs import Member, Struct, round_up, struct
@@ -68,21 +69,6 @@ _COLLECTIVE: Final = {
 }
 
 _F8F6F4: Final = frozenset({"e4m3", "e5m2", "e2m3", "e3m2", "e2m1"})
-
-
-@dataclass(frozen=True, slots=True)
-class StageCount:
-    """How the number of stages came about: floor((capacity - carveout) / stage_bytes), or pinned."""
-
-    stages: int
-    pinned: bool
-    capacity: int
-    carveout: int
-    stage_bytes: int
-    terms: tuple[tuple[str, int], ...]
-    """What a stage counts: name and bytes."""
-    reserved: tuple[tuple[str, int], ...]
-    """What was taken off the block's limit before: name and bytes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,17 @@ def registers(words: int, grouped: bool, pingpong: bool, block_scaled_rule: bool
     return HEAVY_REGISTERS if words // threads >= limit else PLAIN_REGISTERS
 
 
+def besides(kernel: Kernel) -> str:
+    """What the kernel keeps beside the tensors of mainloop and epilogue, with its bytes."""
+    named = [f"pipelines {kernel.pipelines.bytes}"]
+    for member in kernel.storage.members:
+        if member.name in ("scheduler", "scheduler_response"):
+            named.append(f"scheduler {member.bytes}")
+        elif member.name == "tensormaps":
+            named.append(f"TMA descriptors {member.bytes}")
+    return ", ".join(named) + ", rounding to 1,024"
+
+
 _WHY: Final = {
     "kernel.tensors": "tiles of the mainloop and the epilogue",
     "kernel.pipelines": "mbarriers of all pipelines",

@@ -1,0 +1,163 @@
+"""SM120 and SM121: RTX PRO and GeForce Blackwell, GB10. Both use the tag arch::Sm120 and the SM90 kernels."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright.cutlass import epilogue as epilogue_model
+from tilewright.cutlass import sm90_kernel, sm120_mainloop
+from tilewright.cutlass.config import KernelConfig
+from tilewright.cutlass.epilogue import Epilogue
+from tilewright.cutlass.laid import Laid
+from tilewright.cutlass.sm90_kernel import Kernel
+from tilewright.cutlass.sm120_mainloop import Mainloop
+from tilewright.cutlass.verdict import Broken, Entry
+from tilewright.cutlass.versions import rules_for
+
+FAMILIES: Final = ("block_scaled", "tensor_op", "blockwise")
+COOPERATIVE_MIN_M: Final = 128
+"""Smallest M of a cooperative kernel: a static_assert inside its operator()."""
+
+
+def covers(config: KernelConfig) -> str | None:
+    """Why the model has no answer for `config`, or None."""
+    if config.op_class not in FAMILIES:
+        return (
+            f"The model covers {', '.join(FAMILIES)} on SM12x so far, not {config.op_class}; "
+            "`tilewright probe` compiles it."
+        )
+    return None
+
+
+def lay_out(config: KernelConfig) -> Laid | list[Broken]:
+    """Lay out the types of `config`, or name the rule that they break first."""
+    epi = epilogue_model.epilogue(epilogue_model.epilogue_key(config))
+    if isinstance(epi, Broken):
+        # The mainloop may break rules besides, but its stage count means nothing without the epilogue.
+        return [epi]
+    main = sm120_mainloop.mainloop(config, epi.bytes)
+    if isinstance(main, Broken):
+        return [main]
+    broken = _scheduler(config, main.pingpong)
+    if broken:
+        return [broken]
+    kernel = _kernel(config, epi, main)
+    grouped = config.kind == "grouped"
+
+    def entries() -> list[Entry]:
+        return [*sm90_kernel.entries(kernel), *sm120_mainloop.entries(main), *epilogue_model.entries(epi)]
+
+    return Laid(
+        smem_bytes=kernel.storage.bytes,
+        figures=_figures(config, epi, main),
+        entries=entries,
+        count=main.count,
+        mainloop_tensor_bytes=main.tensors.bytes,
+        epilogue_bytes=epi.bytes,
+        besides=sm90_kernel.besides(kernel),
+        kernel_broken=_kernel_rules(config, main, grouped),
+    )
+
+
+def _kernel(config: KernelConfig, epi: Epilogue, main: Mainloop) -> Kernel:
+    tensors, thread = main.tensors, epi.tensors
+    if config.kind == "grouped":
+        assert main.tensormaps is not None
+        assert epi.tensormap_bytes is not None
+        return sm90_kernel.grouped_kernel(
+            (tensors.bytes, tensors.align),
+            main.pipeline_bytes,
+            main.tensormaps.bytes,
+            (thread.bytes, thread.align),
+            epi.pipeline_bytes,
+            epi.tensormap_bytes,
+            main.pingpong,
+        )
+    return sm90_kernel.dense_kernel(
+        (tensors.bytes, tensors.align),
+        main.pipeline_bytes,
+        (thread.bytes, thread.align),
+        epi.pipeline_bytes,
+        main.pingpong,
+        main.scheduler_stages,
+    )
+
+
+def _scheduler(config: KernelConfig, pingpong: bool) -> Broken | None:
+    """The stream-K scheduler keeps what the default one keeps (PersistentTileSchedulerSm100), where it is allowed."""
+    if config.tile_scheduler is None:
+        return None
+    if config.kind == "grouped":
+        return Broken(
+            "Ptr-Array Cooperative and Grouped Gemm Cooperative kernel only supports the default scheduler.",
+            "cutlass/gemm/kernel/sm90_gemm_array_tma_warpspecialized_cooperative.hpp",
+            "Leave tile_scheduler at default for a grouped kernel.",
+        )
+    if pingpong:
+        return Broken(
+            "Ping-pong kernel does not currently support stream-K scheduler.",
+            "cutlass/gemm/kernel/sm90_gemm_tma_warpspecialized_pingpong.hpp",
+            "Use the cooperative schedule for stream-K.",
+        )
+    return None
+
+
+def _figures(config: KernelConfig, epi: Epilogue, main: Mainloop) -> dict[str, object]:
+    m, n, _ = config.tile
+    grouped = config.kind == "grouped"
+    rules = rules_for(config.cutlass)
+    heavy_rule = rules is not None and rules.heavy_block_scaled and config.op_class == "block_scaled"
+    accumulator_bits = 16 if config.acc == "f16" else 32
+    load, mma = sm90_kernel.registers(m * n * accumulator_bits // 32, grouped, main.pingpong, heavy_rule)
+    return {
+        "stages": main.stages,
+        "mainloop_bytes": main.bytes,
+        "epilogue_bytes": epi.bytes,
+        "mainloop_tensor_bytes": main.tensors.bytes,
+        "mainloop_pipeline_bytes": main.pipeline_bytes,
+        "mainloop_tensormap_bytes": main.tensormaps.bytes if main.tensormaps else None,
+        "epilogue_tensor_bytes": epi.tensors.bytes,
+        "epilogue_pipeline_bytes": epi.pipeline_bytes,
+        "epilogue_tensormap_bytes": epi.tensormap_bytes,
+        "epilogue_fusion_bytes": epi.thread.bytes,
+        "epilogue_tile": epi.tile,
+        "stages_c": epi.stages_c,
+        "stages_d": epi.stages_d,
+        "reuse_smem_c": epi.reuse_smem_c,
+        "delay_tma_store": epi.delay_tma_store,
+        "fragment_size": epilogue_model.FRAGMENT_SIZE,
+        "epilogue_warp_groups": epilogue_model.WARP_GROUPS if grouped else None,
+        "threads": sm90_kernel.THREADS,
+        "min_blocks": 1,
+        "load_registers": load,
+        "mma_registers": mma,
+        "scheduler_stages": main.scheduler_stages,
+        "sf_short": main.sf_short,
+        "mainloop_policy": main.policy,
+        "epilogue_policy": epi.policy,
+        "kernel_schedule": main.schedule,
+    }
+
+
+def _kernel_rules(config: KernelConfig, main: Mainloop, grouped: bool) -> tuple[Broken, ...]:
+    """Rules that compiling the types does not show but instantiating the whole kernel does."""
+    out: list[Broken] = []
+    if main.sf_short:
+        out.append(
+            Broken(
+                "TMA requires CTA_Tile and SLayout top-level size equivalence.",
+                "cute/atom/copy_traits_sm90_tma.hpp",
+                "The scale factors in shared memory do not cover the tile: use M in multiples of 128, K of at least "
+                "four scale vectors, and N of 128 or more (from CUTLASS 4.5.0 on N of 32 and 64 too).",
+            )
+        )
+    if not main.pingpong and config.tile[0] < COOPERATIVE_MIN_M:
+        name = "sm90_gemm_array_tma" if grouped else "sm90_gemm_tma"
+        out.append(
+            Broken(
+                "Cooperative kernel requires Tile Size to be greater than or equal to 128 along the M-dimension.",
+                f"cutlass/gemm/kernel/{name}_warpspecialized_cooperative.hpp",
+                "Use M of 128 or more, or the pingpong schedule.",
+            )
+        )
+    return tuple(out)

@@ -1,0 +1,26 @@
+"""The public names, and that each command answers --help with an example."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tilewright
+from tilewright.cli.registry import COMMANDS
+
+
+def test_every_exported_name_exists_and_nothing_else_is_promised() -> None:
+    for name in tilewright.__all__:
+        assert getattr(tilewright, name) is not None
+    assert dir(tilewright) == sorted(tilewright.__all__)
+    with pytest.raises(AttributeError):
+        _ = tilewright.no_such_name
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_helps_with_an_example(cli: Any, command: str) -> None:
+    result = cli(command, "--help")
+    assert result.code == 0
+    assert "Example:" in result.out
+    assert f"tilewright {command}" in " ".join(result.out.split())

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tilewright.cli.config_options import config_options
 from tilewright.cli.jsonl import answer_stream, open_stream
 from tilewright.report.output import Output, bar, output_options
+
+if TYPE_CHECKING:
+    from tilewright.cutlass.compare import Comparison
+    from tilewright.cutlass.config import KernelConfig
 
 EXIT_NO = 1
 
@@ -22,9 +26,16 @@ EXIT_NO = 1
 @click.option("--from", "source", metavar="FILE", help="Read one JSON config a line ('-': stdin), answer one a line.")
 @click.option("--brief", is_flag=True, help="Leave out fields, cause and fixes.")
 @click.option("--check", is_flag=True, help="Exit 1 when a config does not fit.")
+@click.option("--compare", nargs=2, metavar="OLD NEW", help="What changes between two CUTLASS releases.")
 @output_options
 def command(
-    given: dict[str, Any], source: str | None, brief: bool, check: bool, as_json: bool, quiet: bool
+    given: dict[str, Any],
+    source: str | None,
+    brief: bool,
+    check: bool,
+    compare: tuple[str, str] | None,
+    as_json: bool,
+    quiet: bool,
 ) -> int | None:
     """Shared memory, stages and legality of a CUTLASS kernel config, exact to the byte.
 
@@ -38,8 +49,17 @@ def command(
     if source is not None:
         if given:
             raise click.UsageError("--from takes the configs from the file; drop the other config flags.")
-        return _stream(source, brief, check, out)
+        return _stream(source, brief, check, compare, out)
     config = parse_config(given)
+    if compare:
+        from tilewright.report.compare_text import show_comparison
+
+        comparison = _comparison(config, compare)
+        if as_json:
+            out.document(comparison)
+        else:
+            show_comparison(config, comparison, out)
+        return EXIT_NO if check and comparison.new_status != "fits" else None
     budget = fit(config, brief=brief)
     if as_json:
         out.document(budget)
@@ -50,7 +70,21 @@ def command(
     return EXIT_NO if check and budget.status != "fits" else None
 
 
-def _stream(source: str, brief: bool, check: bool, out: Output) -> int | None:
+def _comparison(config: KernelConfig, versions: tuple[str, str]) -> Comparison:
+    """`config` under two releases, each checked to be one that the model knows."""
+    from tilewright.cutlass.compare import compare
+    from tilewright.cutlass.versions import KNOWN, nearest_known
+    from tilewright.errors import InputError, shown
+
+    old, new = (version.removeprefix("v") for version in versions)
+    for version in (old, new):
+        if version not in KNOWN:
+            near = ", ".join(nearest_known(version))
+            raise InputError("--compare", f"--compare: CUTLASS {shown(version)} was not read; the nearest are: {near}.")
+    return compare(config, old, new)
+
+
+def _stream(source: str, brief: bool, check: bool, compare: tuple[str, str] | None, out: Output) -> int | None:
     from tilewright.cutlass.config import parse_config
     from tilewright.cutlass.fit import fit
 
@@ -58,6 +92,14 @@ def _stream(source: str, brief: bool, check: bool, out: Output) -> int | None:
 
     def answer(raw: dict[str, Any]) -> Any:
         nonlocal failing
+        if compare:
+            comparison = _comparison(parse_config(raw), compare)
+            failing += comparison.new_status != "fits"
+            if not out.json:
+                from tilewright.report.compare_text import changes_line
+
+                out.line(f"{comparison.verdict:<8} {comparison.id or '-'}  {changes_line(comparison)}".rstrip())
+            return comparison
         budget = fit(parse_config(raw), brief=brief)
         if budget.status != "fits":
             failing += 1

@@ -55,6 +55,9 @@ class Rules:
     array_aux_callbacks: bool
     """From 4.0.0 the SM120 PtrArray epilogue has the callbacks builder that fusions with auxiliary tensors, and the
     MoE finalize scatter, need (`epilogue/collective/builders/sm120_builder.inl`)."""
+    sparse_metadata_k_assert: bool
+    """From 4.7.0 the block-scaled sparse collective asserts that the metadata's blocks divide the tile before it lays
+    anything out (`gemm/collective/sm120_blockscaled_sparse_mma_tma.hpp`); before, the layout itself failed."""
 
 
 def parse_version(text: str) -> Version:
@@ -79,20 +82,21 @@ def rules_for(version: str) -> Rules | None:
         mx_ptr_array_tags=number >= (4, 4, 2),
         heavy_block_scaled=number >= (4, 3, 0),
         array_aux_callbacks=number >= (4, 0, 0),
+        sparse_metadata_k_assert=number >= (4, 7, 0),
     )
 
 
 def nearest_known(version: str) -> list[str]:
-    """Known releases nearest to `version`: same series first, then by number."""
+    """The two known releases nearest to `version` by number."""
     try:
-        wanted = parse_version(version)
+        wanted = _rank(parse_version(version))
     except ValueError:
         return nearest(version, KNOWN)
-
-    def distance(name: str) -> tuple[int, ...]:
-        number = parse_version(name)
-        pairs = zip(wanted + (0,) * 3, number, strict=False)
-        return tuple(abs(a - b) for a, b in pairs)
-
-    ordered: list[str] = sorted(KNOWN, key=distance)
+    ordered: list[str] = sorted(KNOWN, key=lambda name: abs(_rank(parse_version(name)) - wanted))
     return ordered[:2]
+
+
+def _rank(number: Version) -> int:
+    """A release as one number, so that 4.7.0 lies next to 5.0.0."""
+    major, minor, patch = (*number, 0, 0, 0)[:3]
+    return major * 10_000 + minor * 100 + patch

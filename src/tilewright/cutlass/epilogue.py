@@ -314,6 +314,25 @@ def _atom(name: str, layout: str, tile: tuple[int, int]) -> Atom | Broken:
     return atom
 
 
+def figures(epi: Epilogue) -> dict[str, object]:
+    """The Budget's keys that describe an epilogue."""
+    return {
+        "epilogue_bytes": epi.bytes,
+        "epilogue_tensor_bytes": epi.tensors.bytes,
+        "epilogue_pipeline_bytes": epi.pipeline_bytes,
+        "epilogue_tensormap_bytes": epi.tensormap_bytes,
+        "epilogue_fusion_bytes": epi.thread.bytes,
+        "epilogue_tile": epi.tile,
+        "stages_c": epi.stages_c,
+        "stages_d": epi.stages_d,
+        "reuse_smem_c": epi.reuse_smem_c,
+        "delay_tma_store": epi.delay_tma_store,
+        "fragment_size": FRAGMENT_SIZE,
+        "epilogue_warp_groups": None if epi.tensormap_bytes is None else WARP_GROUPS,
+        "epilogue_policy": epi.policy,
+    }
+
+
 def entries(epi: Epilogue) -> list[Entry]:
     """Budget lines inside the epilogue's TensorStorage (paths `epilogue.tensors.*`)."""
     m, n = epi.tile

@@ -15,6 +15,10 @@ from typing import Any, Final
 from tilewright.cutlass.budget import Field
 from tilewright.cutlass.verdict import Broken, Entry
 
+SF_SHORT_TEXT: Final = "TMA requires CTA_Tile and SLayout top-level size equivalence."
+SF_SHORT_AT: Final = "cute/atom/copy_traits_sm90_tma.hpp"
+"""What the compiler says of a kernel whose scale factors in shared memory do not cover the tile."""
+
 
 @dataclass(frozen=True, slots=True)
 class StageCount:

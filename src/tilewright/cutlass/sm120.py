@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.cutlass import epilogue as epilogue_model
-from tilewright.cutlass import sm90_kernel, sm120_mainloop
+from tilewright.cutlass import sm90_kernel, sm120_mainloop, sm120_sparse_kernel
 from tilewright.cutlass.config import KernelConfig
 from tilewright.cutlass.epilogue import Epilogue
-from tilewright.cutlass.laid import Laid
+from tilewright.cutlass.laid import SF_SHORT_AT, SF_SHORT_TEXT, Laid
 from tilewright.cutlass.sm90_kernel import Kernel
 from tilewright.cutlass.sm120_mainloop import Mainloop
 from tilewright.cutlass.verdict import Broken, Entry
 from tilewright.cutlass.versions import rules_for
 
-FAMILIES: Final = ("block_scaled", "tensor_op", "blockwise")
+FAMILIES: Final = ("block_scaled", "tensor_op", "blockwise", "sparse", "block_scaled_sparse")
+SPARSE: Final = ("sparse", "block_scaled_sparse")
 COOPERATIVE_MIN_M: Final = 128
 """Smallest M of a cooperative kernel: a static_assert inside its operator()."""
 
@@ -22,10 +23,8 @@ COOPERATIVE_MIN_M: Final = 128
 def covers(config: KernelConfig) -> str | None:
     """Why the model has no answer for `config`, or None."""
     if config.op_class not in FAMILIES:
-        return (
-            f"The model covers {', '.join(FAMILIES)} on SM12x so far, not {config.op_class}; "
-            "`tilewright probe` compiles it."
-        )
+        covered = ", ".join(FAMILIES)
+        return f"The model covers {covered} on SM12x, not {config.op_class}; `tilewright probe` compiles it."
     return None
 
 
@@ -35,6 +34,8 @@ def lay_out(config: KernelConfig) -> Laid | list[Broken]:
     if isinstance(epi, Broken):
         # The mainloop may break rules besides, but its stage count means nothing without the epilogue.
         return [epi]
+    if config.op_class in SPARSE:
+        return sm120_sparse_kernel.lay_out(config, epi)
     main = sm120_mainloop.mainloop(config, epi.bytes)
     if isinstance(main, Broken):
         return [main]
@@ -110,23 +111,12 @@ def _figures(config: KernelConfig, epi: Epilogue, main: Mainloop) -> dict[str, o
     accumulator_bits = 16 if config.acc == "f16" else 32
     load, mma = sm90_kernel.registers(m * n * accumulator_bits // 32, grouped, main.pingpong, heavy_rule)
     return {
+        **epilogue_model.figures(epi),
         "stages": main.stages,
         "mainloop_bytes": main.bytes,
-        "epilogue_bytes": epi.bytes,
         "mainloop_tensor_bytes": main.tensors.bytes,
         "mainloop_pipeline_bytes": main.pipeline_bytes,
         "mainloop_tensormap_bytes": main.tensormaps.bytes if main.tensormaps else None,
-        "epilogue_tensor_bytes": epi.tensors.bytes,
-        "epilogue_pipeline_bytes": epi.pipeline_bytes,
-        "epilogue_tensormap_bytes": epi.tensormap_bytes,
-        "epilogue_fusion_bytes": epi.thread.bytes,
-        "epilogue_tile": epi.tile,
-        "stages_c": epi.stages_c,
-        "stages_d": epi.stages_d,
-        "reuse_smem_c": epi.reuse_smem_c,
-        "delay_tma_store": epi.delay_tma_store,
-        "fragment_size": epilogue_model.FRAGMENT_SIZE,
-        "epilogue_warp_groups": epilogue_model.WARP_GROUPS if grouped else None,
         "threads": sm90_kernel.THREADS,
         "min_blocks": 1,
         "load_registers": load,
@@ -134,7 +124,6 @@ def _figures(config: KernelConfig, epi: Epilogue, main: Mainloop) -> dict[str, o
         "scheduler_stages": main.scheduler_stages,
         "sf_short": main.sf_short,
         "mainloop_policy": main.policy,
-        "epilogue_policy": epi.policy,
         "kernel_schedule": main.schedule,
     }
 
@@ -143,14 +132,11 @@ def _kernel_rules(config: KernelConfig, main: Mainloop, grouped: bool) -> tuple[
     """Rules that compiling the types does not show but instantiating the whole kernel does."""
     out: list[Broken] = []
     if main.sf_short:
-        out.append(
-            Broken(
-                "TMA requires CTA_Tile and SLayout top-level size equivalence.",
-                "cute/atom/copy_traits_sm90_tma.hpp",
-                "The scale factors in shared memory do not cover the tile: use M in multiples of 128, K of at least "
-                "four scale vectors, and N of 128 or more (from CUTLASS 4.5.0 on N of 32 and 64 too).",
-            )
+        advice = (
+            "The scale factors in shared memory do not cover the tile: use M in multiples of 128, K of at least "
+            "four scale vectors, and N of 128 or more (from CUTLASS 4.5.0 on N of 32 and 64 too)."
         )
+        out.append(Broken(SF_SHORT_TEXT, SF_SHORT_AT, advice))
     if not main.pingpong and config.tile[0] < COOPERATIVE_MIN_M:
         name = "sm90_gemm_array_tma" if grouped else "sm90_gemm_tma"
         out.append(

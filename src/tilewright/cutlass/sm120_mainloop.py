@@ -68,7 +68,8 @@ _COLLECTIVE: Final = {
     ("blockwise", True): "cutlass/gemm/collective/sm120_mma_array_tma_blockwise_scaling.hpp",
 }
 
-_F8F6F4: Final = frozenset({"e4m3", "e5m2", "e2m3", "e3m2", "e2m1"})
+F8F6F4: Final = frozenset({"e4m3", "e5m2", "e2m3", "e3m2", "e2m1"})
+"""`is_sm10x_f8f6f4_element`: operands of the f8f6f4 instructions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,8 @@ def _tn(ops: Operands, where: str) -> Broken | None:
     return Broken("Only TN layout is supported.", where, "Store A row-major (K contiguous) and B column-major.")
 
 
-def _single_cta(cluster: tuple[int, int, int], where: str) -> Broken | None:
+def single_cta(cluster: tuple[int, int, int], where: str) -> Broken | None:
+    """The assert of every builder but the blockwise one that a cluster is one CTA."""
     if cluster == (1, 1, 1):
         return None
     return Broken(
@@ -341,7 +343,7 @@ def _block_scaled(
         or _scale_types(a, b)
         or _tn(ops, BLOCKSCALED_BUILDER)
         or sm120_tags.check_inputs(tag, a, b)
-        or _single_cta(cluster, BLOCKSCALED_BUILDER)
+        or single_cta(cluster, BLOCKSCALED_BUILDER)
         or _tile_n(rules, n)
         or sm120_tags.check_selection(tag, a, b, rules)
     )
@@ -401,8 +403,8 @@ def _block_scaled(
     members = [
         _operand_member("smem_A", m, k, bits_a, s),
         _operand_member("smem_B", n, k, bits_b, s),
-        _scale_member("smem_SFA", sfa * s),
-        _scale_member("smem_SFB", sfb * s + overhang),
+        scale_member("smem_SFA", sfa * s),
+        scale_member("smem_SFB", sfb * s + overhang),
     ]
     whys = [
         _operand_why(ops.a, "M", m, k, bits_a, s),
@@ -413,7 +415,7 @@ def _block_scaled(
     return _finish("block_scaled", grouped, tag.pingpong, count, members, ("A", "B", "SFA", "SFB"), 3, sf_short, whys)
 
 
-def _scale_member(name: str, size: int) -> Member:
+def scale_member(name: str, size: int) -> Member:
     """An ArrayEngine of 8-bit scales: whole 16 bytes, and 16 bytes when it has no element."""
     return Member(name, max(ARRAY_ALIGN, round_up(size, ARRAY_ALIGN)), ARRAY_ALIGN, ARRAY_ALIGN)
 
@@ -483,7 +485,7 @@ def _sf_layout(n: int, k: int, vector: int) -> Broken | None:
 
 
 def _plain_inputs(ops: Operands, where: str, what: str) -> Broken | None:
-    if ops.a not in _F8F6F4 or ops.b not in _F8F6F4:
+    if ops.a not in F8F6F4 or ops.b not in F8F6F4:
         return Broken(
             f"SM120 {what} builder currently only supports F8F6F4 MMA.",
             where,
@@ -511,7 +513,7 @@ def _tensor_op(
     broken = (
         _alignment(ops, a.bits < 8 or b.bits < 8)
         or _plain_inputs(ops, where, what)
-        or _single_cta(cluster, where)
+        or single_cta(cluster, where)
         or _tn(ops, where)
         or _mixed_k(a, b, k, where)
     )

@@ -61,12 +61,30 @@ _TENSOR_ARRAY: Final = (
 _BLOCKWISE: Final = (
     Tag("KernelTmaWarpSpecializedBlockwiseCooperativeSm120", False, None),
     Tag("KernelTmaWarpSpecializedBlockwisePingpongSm120", True, None),
+    # The base of both: the builder takes whatever derives from it, and all but pingpong is cooperative
+    # (builders/sm120_blockwise_mma_builder.inl, IsCooperative). FlashInfer passes this one.
+    Tag("KernelScheduleSm120Blockwise", False, None),
+)
+_SPARSE: Final = (
+    Tag("KernelScheduleSparseGemmSm120", False, False),
+    Tag("KernelScheduleSparseF8f6f4Sm120", False, False),
+)
+_BLOCK_SCALED_SPARSE: Final = (
+    Tag("KernelScheduleBlockScaledSparseGemmSm120", False, False),
+    Tag("KernelScheduleSparseMxNvf4Sm120", False, False, "mxnvf4", 32),
+    Tag("KernelScheduleSparseMxf8f6f4Sm120", False, False, "mxf8f6f4", 32),
+    Tag("KernelSparseTmaWarpSpecializedNvf4Sm120", False, False, "mxnvf4", 32),
+    Tag("KernelSparseTmaWarpSpecializedMxf4Sm120", False, False, "mxnvf4", 64),
+    Tag("KernelSparseTmaWarpSpecializedMxf8f6f4Sm120", False, False, "mxf8f6f4", 64),
+    Tag("KernelSparseTmaWarpSpecializedMxf8f6f4Acc2x4Sm120", False, False, "mxf8f6f4", 64),
 )
 
 _BY_NAME: Final[dict[str, dict[str, Tag]]] = {
     "block_scaled": {tag.name: tag for tag in (_AUTO, *_PLAIN, *_BLOCK_SCALED)},
     "tensor_op": {tag.name: tag for tag in (_AUTO, *_PLAIN, *_TENSOR, *_TENSOR_ARRAY)},
     "blockwise": {tag.name: tag for tag in (_AUTO, *_BLOCKWISE)},
+    "sparse": {tag.name: tag for tag in (_AUTO, *_SPARSE)},
+    "block_scaled_sparse": {tag.name: tag for tag in _BLOCK_SCALED_SPARSE},
 }
 
 
@@ -77,8 +95,8 @@ def resolve(schedule: str, op_class: str, grouped: bool) -> Tag | None:
     The short names are those of `KernelConfig.schedule`; a name that starts with Kernel is the tag itself.
     """
     if schedule == "auto":
-        return _AUTO
-    if schedule in ("cooperative", "pingpong"):
+        return _BY_NAME[op_class].get(_AUTO.name)
+    if schedule in ("cooperative", "pingpong") and not op_class.endswith("sparse"):
         ping = schedule == "pingpong"
         if op_class == "blockwise":
             return _BLOCKWISE[ping]
@@ -88,8 +106,11 @@ def resolve(schedule: str, op_class: str, grouped: bool) -> Tag | None:
     return _BY_NAME[op_class].get(schedule)
 
 
-def check_inputs(tag: Tag, a: Element, b: Element) -> Broken | None:
-    """`check_input_datatypes`: whether the operand formats go with each other and with the tag."""
+def check_inputs(tag: Tag, a: Element, b: Element, sparsity: int = 1) -> Broken | None:
+    """`check_input_datatypes`: whether the operand formats go with each other and with the tag.
+
+    With 2:4 sparsity a scale covers `sparsity` times as many logical elements, and the tags say so too.
+    """
     if not (a.bits == 4 and b.bits == 4):
         if a.scale != "ue8m0":
             return Broken(
@@ -104,11 +125,11 @@ def check_inputs(tag: Tag, a: Element, b: Element) -> Broken | None:
         return None
     if tag.instruction == "mxf8f6f4" and a.scale != "ue8m0":
         return Broken("MX_F4F6F8 only supports ue8m0 SF type", COMMON, "NVFP4 has no mxf8f6f4 instruction; use auto.")
-    if tag.vector is not None and tag.vector != a.scale_vector:
+    if tag.vector is not None and tag.vector != a.scale_vector * sparsity:
         return Broken(
             "Kernel Schedule policy doesn't match the scale factor vector size.",
             COMMON,
-            f"{tag.name} means {tag.vector} elements a scale, {a.name} has {a.scale_vector}; use auto.",
+            f"{tag.name} means {tag.vector} elements a scale, {a.name} has {a.scale_vector * sparsity}; use auto.",
         )
     return None
 

@@ -142,6 +142,8 @@ _WHY: Final = {
     "kernel.tensormaps.mainloop": "descriptors of the operands",
     "kernel.tensormaps.epilogue": "descriptors of C and of each epilogue warp group's D",
     "kernel.pipelines.mainloop": "a full and an empty mbarrier a stage",
+    "kernel.pipelines.mainloop_mk": "a full and an empty mbarrier a stage of A, its scales and metadata",
+    "kernel.pipelines.mainloop_nk": "a full and an empty mbarrier a stage of B",
     "kernel.pipelines.epi_load": "a full and an empty mbarrier a stage of C",
     "kernel.pipelines.load_order": "mainloop and epilogue loads take turns",
     "kernel.pipelines.math_wg_order": "the two MMA warp groups take turns (pingpong)",

@@ -182,7 +182,7 @@ DECISIONS: dict[tuple[str, str], dict[str, Any]] = {
     ("RTX PRO 6000 Blackwell Server Edition", "memory_bandwidth_measured_gbs"): {
         "value": 1450,
         "kind": "measured",
-        "source": "aiconfigurator MoE table (measurements: aic_moe_glm5_rtx_pro_6000_server_sglang_nvfp4), TP1, 32 tokens",
+        "source": "measurements: aic_moe_glm5_rtx_pro_6000_server_sglang_nvfp4 (aiconfigurator), TP1, 32 tokens",
         "note": "5.436 GB of routed experts in 3.74 ms = 1,453 GB/s; taken as about 1,450 effective (notes 1)",
     },
     ("RTX PRO 6000 Blackwell Workstation", "memory_bandwidth_gbs"): {

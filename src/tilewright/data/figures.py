@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-__all__ = ["UNKNOWN", "Figure", "FigureKind", "Rejected", "decode_figure", "read_packaged"]
+__all__ = ["UNKNOWN", "Figure", "FigureKind", "Rejected", "decode_figure", "decode_rejected", "read_packaged"]
 
 FigureKind = Literal["published", "measured", "derived"]
 
@@ -50,16 +50,21 @@ class Figure:
 UNKNOWN = Figure()
 
 
+def decode_rejected(raw: list[dict[str, Any]], sources: list[str]) -> tuple[Rejected, ...]:
+    """Rejected readings from their packaged form."""
+    indices: list[int] = [item["source"] for item in raw]
+    return tuple(Rejected(item["value"], sources[i], item["why"]) for item, i in zip(raw, indices, strict=True))
+
+
 def decode_figure(raw: Mapping[str, Any], sources: list[str]) -> Figure:
     """A figure from its packaged form, in which sources are indices into `sources`."""
     indices = cast("list[int]", raw.get("sources", []))
-    rejected = cast("list[dict[str, Any]]", raw.get("rejected", []))
     return Figure(
         value=raw.get("value"),
         kind=cast("FigureKind | None", raw.get("kind")),
         sources=tuple(sources[i] for i in indices),
         note=raw.get("note", ""),
-        rejected=tuple(Rejected(item["value"], sources[item["source"]], item["why"]) for item in rejected),
+        rejected=decode_rejected(raw.get("rejected", []), sources),
     )
 
 

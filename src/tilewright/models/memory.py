@@ -31,6 +31,7 @@ __all__ = [
     "disk_bytes",
     "gpu_memory",
     "kv_cache",
+    "shard",
     "weight_bytes",
 ]
 
@@ -88,7 +89,7 @@ class Parallel:
         return self.tp // self.ep
 
 
-def _shard(row: Weight, parallel: Parallel) -> tuple[int, int, int]:
+def shard(row: Weight, parallel: Parallel) -> tuple[int, int, int]:
     """(matrices, rows, columns) of `row` that the fullest rank holds."""
     dense = 1 if parallel.replicate_dense else parallel.tp
     attention = parallel.attention_tp
@@ -186,7 +187,7 @@ def weight_bytes(
     stored = [0] * parallel.pp
     parts: list[dict[str, int]] = [dict.fromkeys(COMPONENTS, 0) for _ in bounds]
     for row in _rows(model, checkpoint, mtp=mtp):
-        count, rows, columns = _shard(row, parallel)
+        count, rows, columns = shard(row, parallel)
         fmt = checkpoint.format_of(row, model.dtype)
         bias = _bias_bytes(row, count, rows, FORMATS[model.dtype])
         name = "mtp" if row.mtp else row.component

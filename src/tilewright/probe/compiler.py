@@ -1,0 +1,222 @@
+"""Finding nvcc and running it: no shell, a process group of its own, a time limit, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sysconfig
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tilewright.errors import InputError, MissingPartError, ToolError, shown
+
+__all__ = ["MINIMUM", "Compiler", "Finished", "Stopped", "find_nvcc", "kill_all", "run"]
+
+MINIMUM: Final = (12, 8)
+"""First CUDA toolkit with the targets sm_100a and sm_120a (CUDA 12.8 release notes); sm_103a and sm_121a need 12.9."""
+NEEDS_12_9: Final = frozenset({"sm_103a", "sm_121a"})
+
+_VERSION: Final = re.compile(r"\bV(\d{1,3})\.(\d{1,3})\.(\d{1,4})")
+_VERSION_TIMEOUT_S: Final = 60.0
+_DROPPED_VARIABLES: Final = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH")
+"""Variables that would add flags or headers of their own to a compile: results must depend on the tree alone."""
+
+_KILL_GRACE_S: Final = 2.0
+
+_live: set[subprocess.Popen[bytes]] = set()
+_lock = threading.Lock()
+_stopping = threading.Event()
+
+
+class Stopped(Exception):  # noqa: N818 - not an error: somebody asked for it
+    """The run was stopped (Ctrl-C) while this compile was under way."""
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """An nvcc that answered to --version."""
+
+    path: str
+    version: str
+    """As 13.0.88."""
+    includes: tuple[str, ...] = ()
+    """Folders of headers that an nvcc from the package index needs beside its own (runtime, CCCL)."""
+
+    @property
+    def release(self) -> tuple[int, int]:
+        major, minor, *_ = self.version.split(".")
+        return int(major), int(minor)
+
+    def check_target(self, arch: str) -> None:
+        """Raise a ToolError where this nvcc has no target `arch` (sm_120a, ...)."""
+        needed = (12, 9) if arch in NEEDS_12_9 else MINIMUM
+        if self.release < needed:
+            least = ".".join(map(str, needed))
+            msg = f"nvcc {self.version} at {shown(self.path)} has no target {arch}; it takes {least} or newer."
+            raise ToolError(msg)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A compile that ended. `code` is None where it was stopped for taking too long."""
+
+    code: int | None
+    output: str
+    """stdout and stderr."""
+    timed_out: bool = False
+
+
+def _environment(temporary: Path) -> dict[str, str]:
+    env = {name: value for name, value in os.environ.items() if name not in _DROPPED_VARIABLES}
+    env["TMPDIR"] = str(temporary)
+    env["LC_ALL"] = "C"  # diagnostics are read: English, ASCII quotes
+    return env
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    for sent in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, sent)
+        except (ProcessLookupError, PermissionError):
+            break
+        try:
+            process.wait(_KILL_GRACE_S)
+        except subprocess.TimeoutExpired:
+            continue
+        # nvcc is gone; its children may not be: the group is killed once more, unconditionally
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        break
+
+
+def kill_all() -> None:
+    """Kill every compile under way and its children; compiles that start later in this run are refused."""
+    _stopping.set()
+    with _lock:
+        processes = list(_live)
+    for process in processes:
+        _kill_group(process)
+
+
+@contextmanager
+def stoppable() -> Generator[None, None, None]:
+    """The span of one run: whatever ends it (Ctrl-C included), no compile outlives it."""
+    _stopping.clear()
+    try:
+        yield
+    except BaseException:
+        kill_all()
+        raise
+
+
+def run(command: Sequence[str], cwd: Path, timeout_s: float) -> Finished:
+    """Run `command` in `cwd`, which also takes its temporary files, for at most `timeout_s` seconds.
+
+    Raises:
+        ToolError: it could not be started.
+        Stopped: `kill_all` was called meanwhile.
+    """
+    if _stopping.is_set():
+        raise Stopped
+    try:
+        process = subprocess.Popen(
+            list(command),
+            cwd=cwd,
+            env=_environment(cwd),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # a process group of its own, so that nvcc's children can be killed with it
+        )
+    except OSError as error:
+        raise ToolError(f"{shown(command[0])} could not be started: {error.strerror}.") from None
+    with _lock:
+        _live.add(process)
+    try:
+        output, _ = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        _kill_group(process)
+        output, _ = process.communicate()
+        return Finished(None, output.decode("utf-8", "replace"), timed_out=True)
+    except BaseException:
+        _kill_group(process)
+        process.communicate()
+        raise
+    finally:
+        with _lock:
+            _live.discard(process)
+    if _stopping.is_set():
+        raise Stopped
+    return Finished(process.returncode, output.decode("utf-8", "replace"))
+
+
+def _package_compilers() -> Iterator[tuple[Path, tuple[str, ...]]]:
+    """nvcc as the wheels of the `probe` extra lay it out, with the include folders it needs."""
+    for name in ("purelib", "platlib"):
+        root = Path(sysconfig.get_paths()[name]) / "nvidia"
+        for nvcc in sorted(root.glob("cu*/bin/nvcc")) + sorted(root.glob("cuda_nvcc/bin/nvcc")):
+            include = nvcc.parent.parent / "include"
+            found = [include, include / "cccl", root / "cuda_runtime" / "include", root / "cuda_cccl" / "include"]
+            yield nvcc, tuple(str(path) for path in found if path.is_dir())
+
+
+def _candidates(given: str | None) -> Iterator[tuple[str, tuple[str, ...]]]:
+    if given is not None:
+        yield given, ()
+        return
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        home = os.environ.get(name)
+        if home:
+            yield str(Path(home) / "bin" / "nvcc"), ()
+    on_path = shutil.which("nvcc")
+    if on_path:
+        yield on_path, ()
+    for path, includes in _package_compilers():
+        yield str(path), includes
+
+
+def _version_of(path: str) -> str | None:
+    try:
+        done = subprocess.run(
+            [path, "--version"], capture_output=True, timeout=_VERSION_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL
+        )
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None
+    found = _VERSION.search(done.stdout.decode("utf-8", "replace"))
+    return f"{found[1]}.{found[2]}.{found[3]}" if found else None
+
+
+def find_nvcc(given: str | None = None) -> Compiler:
+    """The nvcc to use: `given`, else of CUDA_HOME, CUDA_PATH, PATH, else of the `probe` extra's wheels.
+
+    Raises:
+        InputError: `given` is not an nvcc.
+        ToolError: the ones found are too old.
+        MissingPartError: there is none.
+    """
+    too_old: list[str] = []
+    for path, includes in _candidates(given):
+        version = _version_of(path)
+        if version is None:
+            if given is not None:
+                raise InputError(
+                    "--nvcc", f"--nvcc: {shown(given)} does not answer to --version as an nvcc; give its path."
+                )
+            continue
+        compiler = Compiler(path, version, includes)
+        if compiler.release >= MINIMUM:
+            return compiler
+        too_old.append(f"{version} at {shown(path)}")
+    if too_old:
+        need = ".".join(map(str, MINIMUM))
+        raise ToolError(
+            f"nvcc {', '.join(too_old)} is too old: sm_120a needs {need} or newer; give one with --nvcc PATH."
+        )
+    raise MissingPartError("nvcc", "probe")

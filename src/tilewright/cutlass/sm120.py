@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.cutlass import epilogue as epilogue_model
-from tilewright.cutlass import sm90_kernel, sm120_mainloop, sm120_sparse_kernel
+from tilewright.cutlass import epilogue_storage, sm90_kernel, sm120_mainloop, sm120_sparse_kernel
 from tilewright.cutlass.config import KernelConfig
-from tilewright.cutlass.epilogue import Epilogue
+from tilewright.cutlass.epilogue_storage import Epilogue
 from tilewright.cutlass.laid import SF_SHORT_AT, SF_SHORT_TEXT, Laid
-from tilewright.cutlass.sm90_kernel import Kernel
+from tilewright.cutlass.sm90_kernel import Kernel, Part
 from tilewright.cutlass.sm120_mainloop import Mainloop
 from tilewright.cutlass.verdict import Broken, Entry
 from tilewright.cutlass.versions import rules_for
@@ -46,7 +46,7 @@ def lay_out(config: KernelConfig) -> Laid | list[Broken]:
     grouped = config.kind == "grouped"
 
     def entries() -> list[Entry]:
-        return [*sm90_kernel.entries(kernel), *sm120_mainloop.entries(main), *epilogue_model.entries(epi)]
+        return [*sm90_kernel.entries(kernel), *sm120_mainloop.entries(main), *epilogue_storage.entries(epi)]
 
     return Laid(
         smem_bytes=kernel.storage.bytes,
@@ -61,27 +61,17 @@ def lay_out(config: KernelConfig) -> Laid | list[Broken]:
 
 
 def _kernel(config: KernelConfig, epi: Epilogue, main: Mainloop) -> Kernel:
-    tensors, thread = main.tensors, epi.tensors
+    tensors = Part(main.tensors.bytes, main.tensors.align)
+    staged = Part(epi.tensors.bytes, epi.tensors.align)
+    epi_load = sm90_kernel.mbarriers(epi.pipeline_bytes)
     if config.kind == "grouped":
         assert main.tensormaps is not None
         assert epi.tensormap_bytes is not None
-        return sm90_kernel.grouped_kernel(
-            (tensors.bytes, tensors.align),
-            main.pipeline_bytes,
-            main.tensormaps.bytes,
-            (thread.bytes, thread.align),
-            epi.pipeline_bytes,
-            epi.tensormap_bytes,
-            main.pingpong,
-        )
-    return sm90_kernel.dense_kernel(
-        (tensors.bytes, tensors.align),
-        main.pipeline_bytes,
-        (thread.bytes, thread.align),
-        epi.pipeline_bytes,
-        main.pingpong,
-        main.scheduler_stages,
-    )
+        epi_maps = sm90_kernel.descriptors(epi.tensormap_bytes)
+        maps = main.tensormaps.bytes
+        return sm90_kernel.grouped_kernel(tensors, main.pipeline_bytes, maps, staged, epi_load, epi_maps, main.pingpong)
+    scheduler = sm90_kernel.clc_scheduler(main.scheduler_stages)
+    return sm90_kernel.dense_kernel(tensors, main.pipeline_bytes, staged, epi_load, scheduler, main.pingpong)
 
 
 def _scheduler(config: KernelConfig, pingpong: bool) -> Broken | None:
@@ -111,7 +101,7 @@ def _figures(config: KernelConfig, epi: Epilogue, main: Mainloop) -> dict[str, o
     accumulator_bits = 16 if config.acc == "f16" else 32
     load, mma = sm90_kernel.registers(m * n * accumulator_bits // 32, grouped, main.pingpong, heavy_rule)
     return {
-        **epilogue_model.figures(epi),
+        **epilogue_storage.figures(epi),
         "stages": main.stages,
         "mainloop_bytes": main.bytes,
         "mainloop_tensor_bytes": main.tensors.bytes,

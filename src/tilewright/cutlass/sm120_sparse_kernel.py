@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.cutlass import epilogue as epilogue_model
-from tilewright.cutlass import sm90_kernel, sm120_sparse
+from tilewright.cutlass import epilogue_storage, sm90_kernel, sm120_sparse
 from tilewright.cutlass.config import KernelConfig
-from tilewright.cutlass.epilogue import Epilogue
+from tilewright.cutlass.epilogue_storage import Epilogue
 from tilewright.cutlass.laid import SF_SHORT_AT, SF_SHORT_TEXT, Laid
-from tilewright.cutlass.sm90_kernel import CLC_STAGE_DENSE, LOAD_ORDER, Kernel
+from tilewright.cutlass.sm90_kernel import LOAD_ORDER, Kernel, clc_scheduler
 from tilewright.cutlass.sm120_sparse import SCHEDULER_STAGES, SparseMainloop
 from tilewright.cutlass.structs import Member, struct
 from tilewright.cutlass.verdict import Broken, Entry
@@ -52,7 +51,7 @@ def _kernel(main: SparseMainloop, epi: Epilogue) -> Kernel:
     storage = struct(
         [
             Member("pipelines", pipelines.bytes, 16, 16),
-            Member("scheduler", CLC_STAGE_DENSE * SCHEDULER_STAGES, 16, 16),
+            clc_scheduler(SCHEDULER_STAGES),
             Member("tensors", tensors.bytes, tensors.align, tensors.align),
         ]
     )
@@ -67,13 +66,13 @@ def lay_out(config: KernelConfig, epi: Epilogue) -> Laid | list[Broken]:
     laid = _kernel(main, epi)
 
     def entries() -> list[Entry]:
-        return [*sm90_kernel.entries(laid), *sm120_sparse.entries(main), *epilogue_model.entries(epi)]
+        return [*sm90_kernel.entries(laid), *sm120_sparse.entries(main), *epilogue_storage.entries(epi)]
 
     load, mma = REGISTERS
     return Laid(
         smem_bytes=laid.storage.bytes,
         figures={
-            **epilogue_model.figures(epi),
+            **epilogue_storage.figures(epi),
             "stages": main.stages_a,
             "stages_a": main.stages_a,
             "stages_b": main.stages_b,

@@ -1,15 +1,16 @@
-"""Kernel-level shared memory of the SM90 TMA warp-specialised kernels, which SM120 runs too.
+"""Kernel-level shared memory of the SM90 kernels, of which SM120 runs the cooperative and pingpong ones too.
 
-Mirrors `gemm/kernel/sm90_gemm_tma_warpspecialized_{cooperative,pingpong}.hpp` (dense) and
-`sm90_gemm_array_tma_warpspecialized_{cooperative,pingpong}.hpp` (grouped). Neither asserts that the storage fits: an
-overflow compiles, and fails when the launch asks the driver for it.
+Mirrors `gemm/kernel/sm90_gemm_tma_warpspecialized_{cooperative,pingpong}.hpp` (dense),
+`sm90_gemm_array_tma_warpspecialized_{cooperative,pingpong}.hpp` (grouped), `sm90_gemm_tma_warpspecialized.hpp` (one
+tile a block) and `sm90_gemm_warpspecialized*.hpp` (cp.async). None asserts that the storage fits: an overflow
+compiles, and fails when the launch asks the driver for it.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from tilewright.cutlass.structs import Member, Struct, struct
+from tilewright.cutlass.structs import Member, Struct, struct, union
 from tilewright.cutlass.verdict import Entry
 
 MMA_THREADS_COOPERATIVE: Final = 256
@@ -41,8 +42,17 @@ HEAVY_ACCUMULATORS_BLOCK_SCALED: Final = 128
 """The same for dense cooperative block-scaled kernels from CUTLASS 4.3.0 on."""
 
 
+class Part(NamedTuple):
+    """A member whose own layout is another module's business: its size, the alignment of its type, and the reason
+    where it is not the usual one."""
+
+    bytes: int
+    align: int
+    why: str = ""
+
+
 class Kernel(NamedTuple):
-    """The kernel's SharedStorage and its parts; `parts` are (struct path, Struct) for the budget lines."""
+    """The kernel's SharedStorage and its parts, in the form in which the budget lines need them."""
 
     storage: Struct
     pipelines: Struct
@@ -50,26 +60,58 @@ class Kernel(NamedTuple):
     tensormaps: Struct | None
 
 
+def mbarriers(size: int) -> Part:
+    """PipelineStorage of `size` bytes of mbarriers."""
+    return Part(size, 8)
+
+
+def descriptors(size: int) -> Part:
+    """TensorMapStorage of `size` bytes of TMA descriptors."""
+    return Part(size, 128)
+
+
+def clc_scheduler(stages: int) -> Member:
+    """The dynamic tile scheduler of SM100 and later: CLC pipeline, throttle pipeline and responses."""
+    why = "tile scheduler: CLC pipeline, throttle pipeline and responses"
+    return Member("scheduler", CLC_STAGE_DENSE * stages, 16, 16, why)
+
+
+STATIC_SCHEDULER: Final = Member("scheduler", 1, 16, 1, "static tile scheduler: an empty class, which takes a byte")
+"""PersistentTileSchedulerSm90 and its stream-K form: nothing in shared memory."""
+
+
+def _tensors(first: Member, second: Member) -> Struct:
+    return struct([first, second], 128)
+
+
+def _part(name: str, part: Part) -> Member:
+    return Member(name, part.bytes, part.align, part.align, part.why)
+
+
+def _aligned(name: str, part: Part) -> Member:
+    """A member of a PipelineStorage: `alignas(16)`."""
+    return Member(name, part.bytes, 16, part.align, part.why)
+
+
 def dense_kernel(
-    main: tuple[int, int], main_pipeline: int, epi: tuple[int, int], epi_pipeline: int, pingpong: bool, stages: int
+    main: Part, main_pipeline: int, epi: Part, epi_load: Part, scheduler: Member, pingpong: bool
 ) -> Kernel:
-    """Dense: pipelines, scheduler, tensors (epilogue first). `main` and `epi` are (bytes, align) of TensorStorage;
-    `stages` the scheduler's pipeline stages."""
+    """Dense: pipelines, scheduler, tensors (epilogue first). `main` and `epi` are their TensorStorage."""
     order = [Member("math_wg_order", MATH_ORDER, 16, 8)] if pingpong else []
     pipelines = struct(
         [
             Member("mainloop", main_pipeline, 16, 8),
-            Member("epi_load", epi_pipeline, 16, 8),
+            _aligned("epi_load", epi_load),
             *order,
             Member("load_order", LOAD_ORDER, 16, 8),
         ],
         16,
     )
-    tensors = struct([Member("epilogue", epi[0], epi[1], epi[1]), Member("mainloop", main[0], main[1], main[1])], 128)
+    tensors = _tensors(_part("epilogue", epi), _part("mainloop", main))
     storage = struct(
         [
             Member("pipelines", pipelines.bytes, 16, 16),
-            Member("scheduler", CLC_STAGE_DENSE * stages, 16, 16),
+            scheduler,
             Member("tensors", tensors.bytes, tensors.align, tensors.align),
         ]
     )
@@ -77,28 +119,28 @@ def dense_kernel(
 
 
 def grouped_kernel(
-    main: tuple[int, int],
-    main_pipeline: int,
-    main_maps: int,
-    epi: tuple[int, int],
-    epi_pipeline: int,
-    epi_maps: int,
-    pingpong: bool,
+    main: Part, main_pipeline: int, main_maps: int, epi: Part, epi_load: Part, epi_maps: Part, pingpong: bool
 ) -> Kernel:
     """Grouped: tensors (mainloop first), pipelines, scheduler responses, tensor maps."""
     order = [Member("math_wg_order", MATH_ORDER, 16, 8)] if pingpong else []
-    tensors = struct([Member("mainloop", main[0], main[1], main[1]), Member("epilogue", epi[0], epi[1], epi[1])], 128)
+    tensors = _tensors(_part("mainloop", main), _part("epilogue", epi))
     pipelines = struct(
         [
             Member("scheduler", SCHEDULER_STAGES_GROUPED * BARRIER_PAIR, 16, 8),
             Member("mainloop", main_pipeline, 16, 8),
-            Member("epi_load", epi_pipeline, 16, 8),
+            _aligned("epi_load", epi_load),
             Member("load_order", LOAD_ORDER, 16, 8),
             *order,
         ],
         16,
     )
-    maps = struct([Member("mainloop", main_maps, 128, 128), Member("epilogue", epi_maps, 128, 128)], 128)
+    maps = struct(
+        [
+            Member("mainloop", main_maps, 128, 128),
+            Member("epilogue", epi_maps.bytes, 128, epi_maps.align, epi_maps.why),
+        ],
+        128,
+    )
     storage = struct(
         [
             Member("tensors", tensors.bytes, tensors.align, tensors.align),
@@ -108,6 +150,32 @@ def grouped_kernel(
         ]
     )
     return Kernel(storage, pipelines, tensors, maps)
+
+
+def one_tile_kernel(main: Part, main_pipeline: int, epi: Part, epi_load: Part) -> Kernel:
+    """`sm90_gemm_tma_warpspecialized.hpp` and `sm90_gemm_warpspecialized.hpp`: a block computes one tile, so that the
+    epilogue takes the mainloop's place (a union)."""
+    tensors = union([_part("mainloop", main), _part("epilogue", epi)])
+    pipelines = struct([Member("mainloop", main_pipeline, 16, 8), _aligned("epi_load", epi_load)], 16)
+    return _tensors_first(tensors, pipelines)
+
+
+def cp_async_kernel(main: Part, main_pipeline: int, epi: Part, epi_load: Part, pingpong: bool) -> Kernel:
+    """`sm90_gemm_warpspecialized_{cooperative,pingpong}.hpp`: loads by cp.async, no order among them."""
+    order = [Member("math_wg_order", MATH_ORDER, 16, 8)] if pingpong else []
+    tensors = _tensors(_part("mainloop", main), _part("epilogue", epi))
+    pipelines = struct([Member("mainloop", main_pipeline, 16, 8), _aligned("epi_load", epi_load), *order], 16)
+    return _tensors_first(tensors, pipelines)
+
+
+def _tensors_first(tensors: Struct, pipelines: Struct) -> Kernel:
+    storage = struct(
+        [
+            Member("tensors", tensors.bytes, tensors.align, tensors.align),
+            Member("pipelines", pipelines.bytes, 16, 16),
+        ]
+    )
+    return Kernel(storage, pipelines, tensors, None)
 
 
 def registers(words: int, grouped: bool, pingpong: bool, block_scaled_rule: bool) -> tuple[int, int]:
@@ -128,13 +196,12 @@ def besides(kernel: Kernel) -> str:
             named.append(f"scheduler {member.bytes}")
         elif member.name == "tensormaps":
             named.append(f"TMA descriptors {member.bytes}")
-    return ", ".join(named) + ", rounding to 1,024"
+    return ", ".join(named) + f", rounding to {kernel.storage.align:,}"
 
 
 _WHY: Final = {
     "kernel.tensors": "tiles of the mainloop and the epilogue",
     "kernel.pipelines": "mbarriers of all pipelines",
-    "kernel.scheduler": "tile scheduler: CLC pipeline, throttle pipeline and responses",
     "kernel.scheduler_response": "eight work tiles that the group scheduler hands out",
     "kernel.tensormaps": "TMA descriptors that are rewritten for each group",
     "kernel.tensors.mainloop": "mainloop TensorStorage: A, B and scales of all stages",
@@ -160,7 +227,7 @@ def entries(kernel: Kernel) -> list[Entry]:
         if name in top:
             member, offset = top[name]
             path = f"kernel.{name}"
-            out.append(Entry(path, offset, member.bytes, member.type_align, _WHY[path]))
+            out.append(Entry(path, offset, member.bytes, member.type_align, member.why or _WHY[path]))
     for name, part in (
         ("tensors", kernel.tensors),
         ("tensormaps", kernel.tensormaps),
@@ -170,5 +237,5 @@ def entries(kernel: Kernel) -> list[Entry]:
             continue
         for member, offset in zip(part.members, part.offsets, strict=True):
             path = f"kernel.{name}.{member.name}"
-            out.append(Entry(path, offset, member.bytes, member.type_align, _WHY[path]))
+            out.append(Entry(path, offset, member.bytes, member.type_align, member.why or _WHY[path]))
     return out

@@ -19,6 +19,7 @@ MAX_DEPTH: Final = 64
 """Nesting of namespaces and bodies that is followed; CUTLASS has about 5."""
 
 _STRUCT: Final = frozenset({"struct", "class"})
+_ACCESS: Final = frozenset({"public", "private", "protected"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,7 @@ class Struct:
     body: Range
     path: str
     line: int
+    final: bool = False
 
     @cached_property
     def scope(self) -> Scope:
@@ -175,6 +177,8 @@ def _parse_into(scope: Scope, tokens: Tokens, start: int, end: int, depth: int) 
                 if depth < MAX_DEPTH:
                     _parse_into(scope, tokens, brace + 1, min(partner[brace], end), depth + 1)
                 at = partner[brace] + 1
+        elif text in _ACCESS and at + 1 < end and texts[at + 1] == ":":
+            at += 2
         elif text in (";", "}", "{", ")", ":"):
             at = partner[at] + 1 if partner[at] > at else at + 1
         else:
@@ -241,8 +245,8 @@ def _struct(scope: Scope, tokens: Tokens, start: int, end: int, params: tuple[Pa
     if at < end and texts[at] == "<" and partner[at] > at:
         args = tuple(Range(tokens, *span) for span in split(tokens, at + 1, partner[at]))
         at = partner[at] + 1
-    if at < end and texts[at] == "final":
-        at += 1
+    final = at < end and texts[at] == "final"
+    at += final
     bases: tuple[Range, ...] = ()
     if at < end and texts[at] == ":":
         brace = _find(tokens, at, end, "{", ";")
@@ -259,7 +263,7 @@ def _struct(scope: Scope, tokens: Tokens, start: int, end: int, params: tuple[Pa
     close = min(partner[at], end)
     line = tokens.line(start)
     scope.structs.setdefault(name, []).append(
-        Struct(name, params, args, bases, Range(tokens, at + 1, close), tokens.source.path, line)
+        Struct(name, params, args, bases, Range(tokens, at + 1, close), tokens.source.path, line, final)
     )
     return close + 1
 

@@ -8,7 +8,6 @@ as single characters.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -87,25 +86,20 @@ class Source:
             without_comments = _PREPROCESSOR.sub(_newlines, _drop_if_zero(without_comments))
         self.text = without_comments
         """Without comments and preprocessor lines; strings as they are."""
+        self._counted = 0, 1
 
     @cached_property
     def masked(self) -> str:
         """`text` with what is inside strings blanked, at the same length: brackets in it are brackets."""
         return _STRING.sub(_same_length, self.text)
 
-    @cached_property
-    def _line_starts(self) -> list[int]:
-        starts = [0]
-        find = self.text.find
-        at = find("\n")
-        while at >= 0:
-            starts.append(at + 1)
-            at = find("\n", at + 1)
-        return starts
-
     def line_at(self, position: int) -> int:
         """Line number, from 1, of a position in `text`."""
-        return bisect_right(self._line_starts, position)
+        text = self.text
+        at, line = self._counted
+        line += text.count("\n", at, position) if position >= at else -text.count("\n", position, at)
+        self._counted = position, line
+        return line
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,646 @@
+"""Evaluating type expressions in the scope where they stand."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from tilewright.libraries.cpp_source.declare import Decl, Param
+from tilewright.libraries.cpp_source.tokens import NotRead, Token, match_angle, match_bracket, shown, split_commas
+from tilewright.libraries.cpp_source.types import (
+    CUTE,
+    ELEMENT_BITS,
+    EXTERNAL,
+    PLAIN,
+    SAME_AS,
+    Env,
+    Pending,
+    Type,
+)
+from tilewright.libraries.cpp_source.unit import Headers
+
+MAX_WORK: Final = 400_000
+"""Most evaluation steps for one kernel."""
+MAX_DEPTH: Final = 120
+
+_ARCH: Final = re.compile(r"Sm(\d{2,3})")
+_STATIC: Final = re.compile(r"_(\d{1,6})")
+_SKIPPED: Final = frozenset({"typename", "const", "volatile", "struct", "class", "template", "constexpr"})
+_CONVERSIONS: Final = frozenset({"static_cast", "reinterpret_cast", "const_cast"})
+_LEVELS: Final[tuple[tuple[str, ...], ...]] = (
+    ("||",), ("&&",), ("|",), ("^",), ("==", "!="), ("<", ">", "<=", ">="), ("+", "-"), ("*", "/", "%"),
+)  # fmt: skip
+_IDENTITY: Final = frozenset({
+    "remove_cv_t", "remove_const_t", "remove_cvref_t", "remove_reference_t", "decay_t", "type_identity_t",
+})  # fmt: skip
+
+
+class Resolver:
+    """Evaluates expressions against the declarations of `headers`."""
+
+    def __init__(self, headers: Headers) -> None:
+        self.headers = headers
+        self.work = MAX_WORK
+        self.depth = 0
+        self._known: dict[Decl, Type | int] = {}
+
+    def refill(self) -> None:
+        """Start counting work anew: for the next kernel."""
+        self.work, self.depth = MAX_WORK, 0
+
+    def evaluate(self, tokens: list[Token], env: Env) -> Type | int:
+        """The value of a type or constant expression.
+
+        Raises:
+            NotRead: it uses something that is not understood or not declared.
+        """
+        self.work -= 1 + len(tokens) // 16
+        if self.work < 0 or self.depth > MAX_DEPTH:
+            place = tokens[0] if tokens else None
+            raise NotRead("types that unfold without end", place.file if place else "", place.line if place else 0)
+        self.depth += 1
+        try:
+            reader = _Reader(self, tokens, env)
+            value = reader.ternary()
+            if reader.at < len(tokens):
+                stop = tokens[reader.at]
+                raise NotRead(f"{shown(tokens)!r} is not understood", stop.file, stop.line)
+            return value
+        finally:
+            self.depth -= 1
+
+    def truth(self, tokens: list[Token], env: Env) -> bool:
+        """The value of a condition."""
+        value = self.evaluate(tokens, env)
+        if isinstance(value, int):
+            return bool(value)
+        raise NotRead(f"the condition {shown(tokens)!r} is not decided", tokens[0].file, tokens[0].line)
+
+    def type_of(self, tokens: list[Token], env: Env) -> Type:
+        value = self.evaluate(tokens, env)
+        if isinstance(value, Type):
+            return value
+        raise NotRead(f"{shown(tokens)!r} is a number where a type belongs", tokens[0].file, tokens[0].line)
+
+    # names
+
+    def lookup(self, name: Token, env: Env) -> Type | int | Decl | list[Decl] | None:
+        """What the unqualified `name` means at `env`: a value, or the declarations of that name."""
+        here: Env | None = env
+        while here is not None:
+            if name.text in here.names:
+                return self.settle(here, name.text)
+            if name.text in here.decls:
+                found = [decl for decl in here.decls[name.text] if decl.kind != "using"]
+                if found:
+                    return found
+            here = here.parent
+        return self.globals((name.text,), env.path) or None
+
+    def settle(self, env: Env, name: str) -> Type | int:
+        value = env.names[name]
+        if isinstance(value, Pending):
+            tokens = value.tokens
+            env.names[name] = Type(f"<{name}>")  # a name that needs itself is not understood further down
+            value = self.evaluate(tokens, value.env)
+            env.names[name] = value
+        return value
+
+    def globals(self, parts: tuple[str, ...], path: tuple[str, ...]) -> list[Decl]:
+        """Declarations of the headers whose qualified name ends in `parts`, the nearest scope first."""
+        name, qualifier = parts[-1], parts[:-1]
+        found = [decl for decl in self.headers.declarations(name) if decl.kind != "using" and decl.kind != "statement"]
+        if qualifier:
+            found = [decl for decl in found if decl.path[len(decl.path) - len(qualifier) :] == qualifier]
+        if len({decl.path for decl in found}) > 1:
+
+            def shared(decl: Decl) -> int:
+                return next((i for i, (a, b) in enumerate(zip(decl.path, path, strict=False)) if a != b),
+                            min(len(decl.path), len(path)))  # fmt: skip
+
+            best = max(shared(decl) for decl in found)
+            nearest = [decl for decl in found if shared(decl) == best]
+            shortest = min(len(decl.path) for decl in nearest)
+            found = [decl for decl in nearest if len(decl.path) == shortest]
+        return found
+
+    # declarations
+
+    def use(self, decls: list[Decl], args: list[list[Token]] | None, at: Token, env: Env) -> Type | int:
+        """The value of a declared name with template arguments `args` (unevaluated)."""
+        first = decls[0]
+        if first.kind in ("alias", "value"):
+            if first.params:
+                return self.evaluate(env.substituted(first.tokens), self.bind(first, args, env, at))
+            return self.plain(first, env)
+        if first.kind == "enum":
+            return Type(first.name, scope=first.path, decl=first, at=at)
+        if first.kind == "struct":
+            values = tuple(self.evaluate(arg, env) for arg in args) if args is not None else ()
+            return self.instantiate(decls, values, at, env)
+        raise NotRead(f"{first.name} is a {first.kind}, which has no value", at.file, at.line)
+
+    def plain(self, decl: Decl, env: Env) -> Type | int:
+        """The value of an alias or constant without parameters, evaluated once in each scope."""
+        home = self.home(decl, env)
+        if decl in home.decls.get(decl.name, ()):
+            value = self.evaluate(home.substituted(decl.tokens), home)
+            home.names[decl.name] = value
+            return value
+        if decl not in self._known:
+            self._known[decl] = self.evaluate(decl.tokens, home)
+        return self._known[decl]
+
+    def home(self, decl: Decl, env: Env) -> Env:
+        """The scope in which `decl` itself stands."""
+        here: Env | None = env
+        while here is not None:
+            if decl in here.decls.get(decl.name, ()):
+                return here
+            here = here.parent
+        return Env(decl.path)
+
+    def bind(self, decl: Decl, args: list[list[Token]] | None, env: Env, at: Token) -> Env:
+        """The scope of `decl`'s definition with its template parameters bound."""
+        home = self.home(decl, env)
+        if not decl.params:
+            return home
+        inner = Env(home.path, home)
+        values = [Pending(arg, env) for arg in args or []]
+        self.bind_params(decl.params, list(values), inner, at)
+        return inner
+
+    def bind_params(self, params: tuple[Param, ...], values: list[Type | int | Pending], inner: Env, at: Token) -> None:
+        for index, param in enumerate(params):
+            if param.pack:
+                return
+            if index < len(values):
+                inner.names[param.name] = values[index]
+            elif param.default is not None:
+                inner.names[param.name] = Pending(list(param.default), inner)
+            elif param.name:
+                raise NotRead(f"template parameter {param.name} has no value", at.file, at.line)
+
+    def instantiate(self, decls: list[Decl], values: tuple[Type | int, ...], at: Token, env: Env) -> Type:
+        """The struct that `values` select among the primary template and its specialisations."""
+        chosen: Decl | None = None
+        bound: dict[str, Type | int] = {}
+        for decl in decls:
+            if decl.kind != "struct" or decl.spec is None:
+                continue
+            found = self.matches(decl, values)
+            if found is not None:
+                chosen, bound = decl, found
+        if chosen is None:
+            chosen = next((decl for decl in decls if decl.kind == "struct" and decl.spec is None), None)
+            if chosen is None:
+                names = ", ".join(str(value) for value in values)
+                raise NotRead(f"no specialisation of {decls[0].name} takes <{names}>", at.file, at.line)
+            inner = Env((*chosen.path, chosen.name), self.home(chosen, env), owner=chosen)
+            if chosen.params:
+                self.bind_params(chosen.params, list(values), inner, at)
+        else:
+            inner = Env((*chosen.path, chosen.name), self.home(chosen, env), dict(bound), owner=chosen)
+        inner.add(chosen.body())
+        return Type(chosen.name, values, scope=chosen.path, decl=chosen, env=inner, at=at)
+
+    def matches(self, decl: Decl, values: tuple[Type | int, ...]) -> dict[str, Type | int] | None:
+        """The parameters of the specialisation `decl` when its pattern fits `values`."""
+        spec = decl.spec or []
+        patterns = [spec[start:end] for start, end in split_commas(spec, 0, len(spec))]
+        if len(patterns) != len(values):
+            return None
+        bound: dict[str, Type | int] = {}
+        names = {param.name for param in decl.params or ()}
+        for pattern, value in zip(patterns, values, strict=True):
+            if not self.fits(pattern, value, names, bound, decl):
+                return None
+        return bound
+
+    def fits(
+        self, pattern: list[Token], value: Type | int, names: set[str], bound: dict[str, Type | int], decl: Decl
+    ) -> bool:
+        pattern = [token for token in pattern if token.text not in _SKIPPED]
+        if len(pattern) == 1 and pattern[0].text in names:
+            known = bound.setdefault(pattern[0].text, value)
+            return known == value
+        used = {token.text for token in pattern} & names
+        if used and isinstance(value, Type):
+            opening = next((i for i, token in enumerate(pattern) if token.text == "<"), None)
+            if opening is None or pattern[opening - 1].text != value.name:
+                return False
+            close = match_angle(pattern, opening, len(pattern))
+            parts = split_commas(pattern, opening + 1, close) if close is not None else []
+            return len(parts) == len(value.args) and all(
+                self.fits(pattern[start:end], arg, names, bound, decl)
+                for (start, end), arg in zip(parts, value.args, strict=True)
+            )
+        try:
+            return self.evaluate(pattern, Env(decl.path)) == value
+        except NotRead:
+            return False
+
+    # members
+
+    def member(self, owner: Type, name: Token, args: list[list[Token]] | None, env: Env) -> Type | int:
+        """`owner::name<args>`."""
+        if owner.decl is not None and owner.decl.kind == "enum":
+            return Type(name.text, scope=(owner.name,), at=name)
+        if owner.env is not None:
+            return self.own_member(owner, name, args, env)
+        builtin = self.builtin_member(owner, name)
+        if builtin is not None:
+            return builtin
+        values = tuple(self.evaluate(arg, env) for arg in args or [])
+        return Type(name.text, (owner, *values), scope=(*owner.scope, owner.name), at=name)
+
+    def own_member(self, owner: Type, name: Token, args: list[list[Token]] | None, env: Env) -> Type | int:
+        inner = owner.env
+        assert inner is not None
+        if name.text in inner.names and name.text not in inner.decls:
+            return self.settle(inner, name.text)
+        decls = [decl for decl in inner.decls.get(name.text, ()) if decl.kind != "using"]
+        if decls:
+            if decls[0].params and args is not None:
+                values = [Pending(arg, env) for arg in args]
+                if decls[0].kind in ("alias", "value"):
+                    scope = Env(inner.path, inner)
+                    self.bind_params(decls[0].params, list(values), scope, name)
+                    return self.evaluate(decls[0].tokens, scope)
+                found = tuple(self.evaluate(arg, env) for arg in args)
+                return self.instantiate(decls, found, name, inner)
+            return self.use(decls, None, name, inner)
+        for enumerator in (decl for group in inner.decls.values() for decl in group if decl.kind == "enum"):
+            if any(token.text == name.text for token in enumerator.tokens):
+                return Type(name.text, scope=(enumerator.name,), at=name)
+        if owner.decl is not None and owner.decl.bases:
+            bases = [token for token in owner.decl.bases if token.text not in ("public", "private", "protected")]
+            base = self.evaluate(bases, inner)
+            if isinstance(base, Type):
+                return self.member(base, name, args, env)
+        return Type(name.text, (owner,), scope=(*owner.scope, owner.name), at=name)
+
+    def builtin_member(self, owner: Type, name: Token) -> Type | int | None:
+        text = name.text
+        if text == "kMinComputeCapability":
+            arch = _ARCH.fullmatch(owner.name)
+            return int(arch[1]) if arch else None
+        if text in ("value", "type") and owner.name in ("is_same", "conditional", "sizeof_bits", "integral_constant"):
+            if owner.name == "sizeof_bits" and owner.args and isinstance(owner.args[0], Type):
+                return self.bits(owner.args[0], name)
+            return owner.args[0] if owner.args else None
+        if owner.name in ("true_type", "false_type") and text == "value":
+            return int(owner.name == "true_type")
+        if text == "value" and owner.name == "Int":
+            return owner.args[0]
+        if text == "type" and owner.name in ("remove_pointer", "remove_cv", "remove_reference", "decay"):
+            return owner.args[0]
+        return None
+
+    def bits(self, element: Type, at: Token) -> int:
+        """`cutlass::sizeof_bits<element>::value`."""
+        bits = ELEMENT_BITS.get(element.name)
+        if bits is None or element.args or element.pointer:
+            raise NotRead(f"the width of {element} is not known", at.file, at.line)
+        return bits
+
+    # functions
+
+    def call(self, decls: list[Decl], args: list[list[Token]] | None, at: Token, env: Env) -> Type | int:
+        """The value of a constexpr function without run-time arguments, its body followed."""
+        functions = [decl for decl in decls if decl.kind == "function" and decl.tokens]
+        if not functions:
+            raise NotRead(f"{decls[0].name} has no body to follow", at.file, at.line)
+        function = functions[0]
+        inner = Env(function.path, self.home(function, env))
+        if function.params:
+            self.bind_params(function.params, [Pending(arg, env) for arg in args or []], inner, at)
+        result = self.follow(function.body(), inner)
+        if result is None:
+            raise NotRead(f"{function.name} returns nothing that is understood", function.file, function.line)
+        return result
+
+    def follow(self, body: list[Decl], env: Env) -> Type | int | None:
+        """Run the statements of a constexpr function; its result, or None when it falls through."""
+        for decl in body:
+            self.work -= 1
+            if decl.kind == "return":
+                return self.evaluate(decl.tokens, env)
+            if decl.kind == "branch":
+                then, other = decl.branch_bodies()
+                result = self.follow(then if self.truth(decl.tokens, env) else other, Env(env.path, env))
+                if result is not None:
+                    return result
+            elif decl.kind == "block":
+                result = self.follow(decl.body(), Env(env.path, env))
+                if result is not None:
+                    return result
+            else:
+                env.add([decl])
+        return None
+
+
+class _Reader:
+    """One expression, read from left to right."""
+
+    def __init__(self, resolver: Resolver, tokens: list[Token], env: Env) -> None:
+        self.resolver, self.tokens, self.env, self.at = resolver, tokens, env, 0
+
+    def peek(self) -> str:
+        return self.tokens[self.at].text if self.at < len(self.tokens) else ""
+
+    def fail(self, why: str) -> NotRead:
+        place = self.tokens[min(self.at, len(self.tokens) - 1)] if self.tokens else None
+        return NotRead(why, place.file if place else "", place.line if place else 0)
+
+    def ternary(self) -> Type | int:
+        condition = self.binary(0)
+        if self.peek() != "?":
+            return condition
+        if not isinstance(condition, int):
+            raise self.fail("a condition that is not decided")
+        self.at += 1
+        start, depth = self.at, 0
+        index = start
+        while index < len(self.tokens):
+            text = self.tokens[index].text
+            if text in "([{" and self.tokens[index].kind == "symbol":
+                index = match_bracket(self.tokens, index)
+            elif text == "?":
+                depth += 1
+            elif text == ":":
+                if depth == 0:
+                    break
+                depth -= 1
+            index += 1
+        else:
+            raise self.fail("a ? without a :")
+        left, right = self.tokens[start:index], self.tokens[index + 1 :]
+        self.at = len(self.tokens)
+        return self.resolver.evaluate(left if condition else right, self.env)
+
+    def binary(self, level: int) -> Type | int:
+        if level == len(_LEVELS):
+            return self.unary()
+        left = self.binary(level + 1)
+        while self.peek() in _LEVELS[level] and self.at < len(self.tokens):
+            op = self.peek()
+            if op == "*" and self._pointer_here():
+                break
+            self.at += 1
+            if op in ("&&", "||") and isinstance(left, int) and bool(left) is (op == "||"):
+                self._skip_operand(level)
+                left = int(op == "||")
+                continue
+            left = self.apply(op, left, self.binary(level + 1))
+        return left
+
+    def _pointer_here(self) -> bool:
+        after = self.tokens[self.at + 1].text if self.at + 1 < len(self.tokens) else ""
+        return after in ("", "*", "&", ",", ">", ")", "const")
+
+    def _skip_operand(self, level: int) -> None:
+        """Step over the right side of a decided && or ||: up to an operator that binds less tightly."""
+        stops = {op for ops in _LEVELS[: level + 1] for op in ops} | {"?", ":"}
+        while self.at < len(self.tokens):
+            token = self.tokens[self.at]
+            if token.kind == "symbol":
+                if token.text in "([{":
+                    self.at = match_bracket(self.tokens, self.at)
+                elif token.text == "<" and self.tokens[self.at - 1].kind == "name":
+                    close = match_angle(self.tokens, self.at, len(self.tokens))
+                    self.at = close if close is not None else self.at
+                elif token.text in stops:
+                    return
+            self.at += 1
+
+    def apply(self, op: str, left: Type | int, right: Type | int) -> Type | int:
+        if op in ("==", "!="):
+            same = left == right
+            if isinstance(left, Type) and isinstance(right, Type) and left.name == right.name:
+                same = True
+            return int(same is (op == "=="))
+        if not isinstance(left, int) or not isinstance(right, int):
+            raise self.fail(f"{op} between {left} and {right}")
+        if op in ("/", "%"):
+            if right == 0:
+                raise self.fail("a division by zero")
+            quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
+            return quotient if op == "/" else left - quotient * right
+        results = {
+            "||": bool(left or right), "&&": bool(left and right), "|": left | right, "^": left ^ right,
+            "<": left < right, ">": left > right, "<=": left <= right, ">=": left >= right,
+            "+": left + right, "-": left - right, "*": left * right,
+        }  # fmt: skip
+        result = int(results[op])
+        if abs(result) >= 1 << 63:
+            raise self.fail("an integer that overflows")
+        return result
+
+    def unary(self) -> Type | int:
+        token_text = self.peek()
+        if token_text in ("!", "-", "+", "~"):
+            self.at += 1
+            value = self.unary()
+            if not isinstance(value, int):
+                raise self.fail(f"{token_text} of {value}")
+            return {"!": int(not value), "-": -value, "+": value, "~": ~value}[token_text]
+        return self.postfix(self.primary())
+
+    def postfix(self, value: Type | int) -> Type | int:
+        """Pointers, value initialisation and member access behind a primary."""
+        while self.at < len(self.tokens):
+            text = self.peek()
+            if text == "{" and isinstance(value, Type):
+                self.at = match_bracket(self.tokens, self.at) + 1
+            elif text in ("*", "&") and isinstance(value, Type) and self._pointer_here():
+                self.at += 1
+                if text == "*":
+                    value = Type(
+                        value.name, value.args, value.pointer + 1, value.scope, value.decl, value.env, value.at
+                    )
+            elif text in ("const", "volatile"):
+                self.at += 1
+            elif text == "::" and isinstance(value, Type):
+                self.at += 1
+                value = self.member_of(value)
+            else:
+                break
+        return value
+
+    def member_of(self, owner: Type) -> Type | int:
+        while self.peek() in _SKIPPED:
+            self.at += 1
+        if self.at >= len(self.tokens) or self.tokens[self.at].kind != "name":
+            raise self.fail("a :: without a name")
+        name = self.tokens[self.at]
+        self.at += 1
+        args = self.template_args()
+        if self.peek() == "(":
+            self.at = match_bracket(self.tokens, self.at) + 1
+        return self.resolver.member(owner, name, args, self.env)
+
+    def template_args(self) -> list[list[Token]] | None:
+        if self.peek() != "<" or self.tokens[self.at - 1].kind != "name":
+            return None
+        close = match_angle(self.tokens, self.at, len(self.tokens))
+        if close is None:
+            return None
+        pieces = [self.tokens[start:end] for start, end in split_commas(self.tokens, self.at + 1, close)]
+        self.at = close + 1
+        return pieces
+
+    def primary(self) -> Type | int:
+        while self.peek() in _SKIPPED and self.at < len(self.tokens):
+            self.at += 1
+        if self.at >= len(self.tokens):
+            raise self.fail("an expression that ends early")
+        token = self.tokens[self.at]
+        if token.kind == "number":
+            self.at += 1
+            return self.number(token)
+        if token.text == "(":
+            close = match_bracket(self.tokens, self.at)
+            inner = self.tokens[self.at + 1 : close]
+            self.at = close + 1
+            return self.resolver.evaluate(inner, self.env)
+        if token.text == "::":
+            self.at += 1
+            return self.primary()
+        if token.kind != "name":
+            raise self.fail(f"{token.text!r} in an expression")
+        if token.text in ("true", "false"):
+            self.at += 1
+            return int(token.text == "true")
+        if token.text in _CONVERSIONS:
+            self.at += 1
+            self.template_args()
+            return self.primary()
+        if token.text in ("sizeof", "decltype"):
+            self.at += 1
+            return self.keyword(token)
+        return self.name()
+
+    def number(self, token: Token) -> int:
+        digits = token.text.replace("'", "").rstrip("uUlLfF")
+        try:
+            return int(digits, 0) if len(digits) < 40 else 0
+        except ValueError:
+            raise self.fail(f"the number {token.text}") from None
+
+    def keyword(self, token: Token) -> Type | int:
+        """`sizeof(T)` and `decltype(E)`: known by what they enclose."""
+        if self.peek() != "(":
+            raise self.fail(f"{token.text} without brackets")
+        close = match_bracket(self.tokens, self.at)
+        inner = self.tokens[self.at + 1 : close]
+        self.at = close + 1
+        value = self.resolver.evaluate(inner, self.env)
+        return value if token.text == "decltype" else Type("sizeof", (value,), at=token)
+
+    def name(self) -> Type | int:
+        """A possibly qualified name with its template arguments, members and call."""
+        parts: list[Token] = []
+        while True:
+            token = self.tokens[self.at]
+            parts.append(token)
+            self.at += 1
+            found = self.look(parts)
+            if found is not None:
+                return self.found(parts, found)
+            if self.peek() == "::" and self.at + 1 < len(self.tokens):
+                self.at += 1
+                while self.peek() in _SKIPPED:
+                    self.at += 1
+                if self.at < len(self.tokens) and self.tokens[self.at].kind == "name":
+                    continue
+            return self.external(parts)
+
+    def look(self, parts: list[Token]) -> Type | int | list[Decl] | None:
+        if len(parts) == 1:
+            found = self.resolver.lookup(parts[0], self.env)
+            return found if not isinstance(found, Decl) else [found]
+        names = tuple(part.text for part in parts)
+        if names[0] in ("std", "cute"):
+            return None
+        return self.resolver.globals(names, self.env.path) or None
+
+    def found(self, parts: list[Token], found: Type | int | list[Decl]) -> Type | int:
+        at = parts[-1]
+        if not isinstance(found, list):
+            value = found
+        else:
+            args = self.template_args()
+            if self.peek() == "(" and found[0].kind == "function":
+                self.at = match_bracket(self.tokens, self.at) + 1
+                value = self.resolver.call(found, args, at, self.env)
+            else:
+                value = self.resolver.use(found, args, at, self.env)
+        return self.postfix(value)
+
+    def external(self, parts: list[Token]) -> Type | int:
+        """A name that no header of the library declares."""
+        name = parts[-1]
+        text = SAME_AS.get(name.text, name.text)
+        scope = tuple(part.text for part in parts[:-1])
+        if not scope and not (text in PLAIN or text in CUTE or _STATIC.fullmatch(text)):
+            args = self.template_args()
+            if args is not None and self.peek() == "(":
+                return self.call_external(text, args)
+            if self.peek() == "::" or args is not None or text not in EXTERNAL:
+                raise NotRead(f"{name.text} is declared nowhere in the sources that are read", name.file, name.line)
+        elif scope and scope[0] not in EXTERNAL and scope[0] not in CUTE:
+            raise NotRead(
+                f"{'::'.join(scope)}::{name.text} is declared nowhere in the sources that are read",
+                name.file,
+                name.line,
+            )
+        if scope and text in ("kMinComputeCapability", "value", "type"):
+            owner = Type(parts[-2].text, scope=scope[:-1], at=parts[-2])
+            return self.postfix(self.resolver.member(owner, name, None, self.env))
+        static = _STATIC.fullmatch(text)
+        if static:
+            return self.postfix(Type("Int", (int(static[1]),), at=name))
+        args = self.template_args()
+        if args is not None:
+            if self.peek() == "(" and text in ("get", "size", "shape"):
+                return self.call_external(text, args)
+            return self.postfix(self.external_template(text, scope, args, name))
+        if self.peek() == "(":
+            self.at = match_bracket(self.tokens, self.at) + 1
+        return self.postfix(Type(text, scope=scope, at=name))
+
+    def external_template(self, text: str, scope: tuple[str, ...], args: list[list[Token]], at: Token) -> Type | int:
+        resolver, env = self.resolver, self.env
+        if text in ("conditional_t", "conditional") and len(args) == 3:
+            chosen = resolver.evaluate(args[1] if resolver.truth(args[0], env) else args[2], env)
+            return chosen if text == "conditional_t" else Type("conditional", (chosen,), at=at)
+        if text in ("is_same_v", "is_same") and len(args) == 2:
+            same = int(resolver.evaluate(args[0], env) == resolver.evaluate(args[1], env))
+            return same if text == "is_same_v" else Type("is_same", (same,), at=at)
+        values = tuple(resolver.evaluate(arg, env) for arg in args)
+        if text == "sizeof_bits_v" and values and isinstance(values[0], Type):
+            return resolver.bits(values[0], at)
+        if text in _IDENTITY and len(values) == 1:
+            return values[0]
+        if text == "remove_pointer_t" and isinstance(values[0], Type):
+            bare = values[0]
+            return Type(bare.name, bare.args, max(0, bare.pointer - 1), bare.scope, bare.decl, bare.env, bare.at)
+        if text == "C" and len(values) == 1:
+            text = "Int"
+        return Type(text, values, scope=scope, at=at)
+
+    def call_external(self, text: str, args: list[list[Token]]) -> int:
+        """`size<0>(Shape{})`, `get<1>(Shape{})`, `shape<2>(Shape{})` of cute, for static shapes."""
+        close = match_bracket(self.tokens, self.at)
+        inner = self.tokens[self.at + 1 : close]
+        self.at = close + 1
+        if text not in ("get", "size", "shape") or len(args) != 1:
+            raise self.fail(f"a call of {text}")
+        index = self.resolver.evaluate(args[0], self.env)
+        shape = self.resolver.evaluate(inner, self.env)
+        if isinstance(index, int) and isinstance(shape, Type) and 0 <= index < len(shape.args):
+            extent = shape.args[index]
+            if isinstance(extent, Type) and extent.name == "Int" and isinstance(extent.args[0], int):
+                return extent.args[0]
+        raise self.fail(f"{text} of a shape that is not static")

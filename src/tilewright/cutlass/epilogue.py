@@ -84,9 +84,14 @@ def epilogue_key(config: KernelConfig) -> EpilogueKey:
 _TRANSPOSED: Final = {"row": "col", "col": "row"}
 
 
+def _is_fp6(name: str) -> bool:
+    """`IsFP6` of the builder: whether D is FP6, with or without generated scales."""
+    return name != "void" and ELEMENTS[name].plain in FP6
+
+
 def choose_tile(key: EpilogueKey, rules: Rules) -> tuple[int, int] | Broken:
     """EpilogueTileAuto or the override: `sm120_compute_tile_shape_or_override`."""
-    fp6 = key.d in FP6
+    fp6 = _is_fp6(key.d)
     row_major = key.layout_d == "row"
     if fp6 and (key.n if row_major else key.m) % 128:
         return Broken(
@@ -98,7 +103,7 @@ def choose_tile(key: EpilogueKey, rules: Rules) -> tuple[int, int] | Broken:
         if fp6:
             return (64, 128) if row_major else (128, 32)
         if key.schedule == "sparse_tma_warp_specialized_cooperative_sm120":
-            return _sparse_tile(key, row_major)
+            return _sparse_tile(key)
         if rules.small_n:
             return (128 if key.n < 16 else 64, min(key.n, 32))
         return (64, 32)
@@ -118,8 +123,9 @@ def choose_tile(key: EpilogueKey, rules: Rules) -> tuple[int, int] | Broken:
     return m, n
 
 
-def _sparse_tile(key: EpilogueKey, row_major: bool) -> tuple[int, int]:
-    """Sparse kernels get a smaller epilogue tile to leave the mainloop more: same function, sparse branch."""
+def _sparse_tile(key: EpilogueKey) -> tuple[int, int]:
+    """Sparse kernels get a smaller epilogue tile to leave the mainloop more: same function, sparse branch. (Its case
+    of 64 elements a generated scale never comes up: D's formats share a scale among 16 or 32.)"""
     if key.c == "void":
         narrow = key.d != "void" and ELEMENTS[key.d].bits == 32
         return 64, 16 if narrow else 32
@@ -170,7 +176,7 @@ def epilogue(key: EpilogueKey) -> Epilogue | Broken:
     bits_c = 0 if source is None else ELEMENTS[source].bits
     # Same width means that D may overwrite C in place; 8-bit residuals load fast and stay separate.
     reuse = bits_c == bits_d and bits_d > 8
-    stages_d = 1 if key.d in FP6 and key.layout_d == "row" else min(tiles, 2)
+    stages_d = 1 if _is_fp6(key.d) and key.layout_d == "row" else min(tiles, 2)
     stages_c = max(min(tiles, 2), stages_d + 1) if reuse else stages_d
 
     thread = fusion_storage(

@@ -29,6 +29,7 @@ ARRAY_ALIGN: Final = 16
 (`cute/container/array_aligned.hpp`, `array_subbyte.hpp`)."""
 
 FP6: Final = ("e2m3", "e3m2")
+"""Formats that an epilogue keeps in 8-bit containers (`get_unpacked_element_type`, `cutlass/float_subbyte.h`)."""
 
 
 class Staging(NamedTuple):
@@ -75,7 +76,7 @@ def smem_bits(name: str) -> int:
 
 
 def _alignof(name: str) -> int:
-    return ARRAY_ALIGN if ELEMENTS[name].bits >= 8 else 1
+    return ARRAY_ALIGN if smem_bits(name) >= 8 else 1
 
 
 def swizzle_atom(name: str, layout: str, tile: tuple[int, int]) -> Atom | Broken:

@@ -141,7 +141,7 @@ def _mainloop(
     if broken:
         return broken
     a, b = ELEMENTS[ops.a], ELEMENTS[ops.b]
-    widths = F8F6F4_WIDTHS if sm120_sparse_rules.in_bytes(tag, a, b) else FP4_WIDTHS
+    widths = F8F6F4_WIDTHS if sm120_sparse_rules.in_bytes(tag, a, b, ops) else FP4_WIDTHS
     if rules.sparse_metadata_k_assert:
         broken = _metadata(tile[0], tile[2], widths, SCALED_COLLECTIVE)
         if broken:

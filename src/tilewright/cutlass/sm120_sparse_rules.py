@@ -72,22 +72,55 @@ def block_scaled(
         if not fmt.block_scaled:
             advice = f"{key} = {fmt.name} carries no scale factors; use an nvfp4 or mx format."
             return Broken(NO_COLLECTIVE, NO_COLLECTIVE_AT, advice)
-    wide = in_bytes(tag, a, b)
+    wide = in_bytes(tag, a, b, ops)
     return (
         alignment(ops, tag.instruction == "mxf8f6f4" and (a.bits < 8 or b.bits < 8))
         or same_scales(a, b)
+        or packed_layouts(tag, a, b, ops)
         or sm120_tags.check_inputs(tag, a, b, SPARSITY)
         or single_cta(cluster, SCALED_BUILDER)
         or (unpacked(ops, tile, SCALED_BUILDER) if tag.instruction == "mxf8f6f4" else None)
         or accumulator(acc, ("f32",), f"SM120_SPARSE_16x8x{64 if wide else 128}_TN_VS")
         or stage_count(pinned, "cute/int_tuple.hpp", None)
-        or k_major(ops, grouped)
+        or (array_kernel() if grouped else None)
     )
 
 
-def in_bytes(tag: Tag, a: Element, b: Element) -> bool:
-    """Whether the instruction reads its operands in 8-bit containers (mxf8f6f4) rather than packed FP4 (mxf4nvf4)."""
-    return tag.instruction == "mxf8f6f4" or not (a.bits == 4 and b.bits == 4)
+def in_bytes(tag: Tag, a: Element, b: Element, ops: Operands) -> bool:
+    """`select_instr`: whether the instruction reads its operands in 8-bit containers (mxf8f6f4) rather than packed FP4
+    (mxf4nvf4). The tag that leaves the choice open takes mxf8f6f4 for FP4 pairs that are not both K-major."""
+    if not (a.bits == 4 and b.bits == 4) or tag.instruction == "mxf8f6f4":
+        return True
+    return tag.instruction == "auto" and not _tn(ops)
+
+
+def _tn(ops: Operands) -> bool:
+    return (ops.layout_a, ops.layout_b) == ("row", "col")
+
+
+def packed_layouts(tag: Tag, a: Element, b: Element, ops: Operands) -> Broken | None:
+    """`check_input_datatypes`: packed FP4 is K-major. The block-scaled sparse builder asserts no layout beyond that."""
+    if not (a.bits == 4 and b.bits == 4) or _tn(ops):
+        return None
+    text = "NV_F4 only supports RowMajor A, and ColMajorB"
+    if tag.instruction == "mxnvf4":
+        return Broken(f"MX/{text}", COMMON, _K_MAJOR_ADVICE)
+    if tag.instruction == "auto" and a.scale == "ue4m3":
+        return Broken(text, COMMON, _K_MAJOR_ADVICE)
+    return None
+
+
+def array_kernel() -> Broken:
+    """Neither sparse builder has a ptr-array kernel behind it."""
+    return Broken(
+        "ProblemShape{} should be <M,N,K> or <M,N,K,L>",
+        "cutlass/gemm/kernel/sm120_gemm_tma_warpspecialized_cooperative_asymmetric_dma.hpp",
+        _DENSE_ADVICE,
+    )
+
+
+_K_MAJOR_ADVICE: Final = "Store A row-major (K contiguous) and B column-major."
+_DENSE_ADVICE: Final = "Sparse SM120 kernels are dense GEMMs only (no ptr-array builder): use kind dense."
 
 
 def alignment(ops: Operands, f8f6f4_subbyte: bool) -> Broken | None:
@@ -124,26 +157,27 @@ def same_scales(a: Element, b: Element) -> Broken | None:
 
 
 def k_major(ops: Operands, grouped: bool) -> Broken | None:
+    """The plain builder's asserts; a ptr-array layout tag is no RowMajor either."""
     if grouped:
-        advice = "Sparse SM120 kernels are dense GEMMs only (no ptr-array builder): use kind dense."
-        return Broken("LayoutA must be K major.", SPARSE_BUILDER, advice)
+        return Broken("LayoutA must be K major.", SPARSE_BUILDER, _DENSE_ADVICE)
     for layout, wanted, key in ((ops.layout_a, "row", "A"), (ops.layout_b, "col", "B")):
         if layout != wanted:
-            advice = "Store A row-major (K contiguous) and B column-major."
-            return Broken(f"Layout{key} must be K major.", SPARSE_BUILDER, advice)
+            return Broken(f"Layout{key} must be K major.", SPARSE_BUILDER, _K_MAJOR_ADVICE)
     return None
 
 
 def unpacked(ops: Operands, tile: tuple[int, int, int], where: str) -> Broken | None:
     """`sm1xx_gemm_check_for_f8f6f4_mix8bit_requirement`: TMA unpacks FP4/FP6 in rows of 128 stored elements."""
-    k = tile[2]
-    for name, factor, key in ((ops.a, SPARSITY, "A"), (ops.b, 1, "B")):
-        if ELEMENTS[name].bits < 8 and k % (128 * factor):
+    m, n, k = tile
+    need_a = (k, "K", 128 * SPARSITY) if ops.layout_a == "row" else (m, "M", 128)
+    need_b = (k, "K", 128) if ops.layout_b == "col" else (n, "N", 128)
+    for name, (extent, axis, multiple), key in ((ops.a, need_a, "A"), (ops.b, need_b, "B")):
+        if ELEMENTS[name].bits < 8 and extent % multiple:
             return Broken(
                 "TileSize and MNK Major does not met with MMA Mix 8-bit TMA load requirement",
                 where,
-                f"{name} of {key} is unpacked 128 stored elements at a time: K must be a multiple of {128 * factor}, "
-                f"not {k}.",
+                f"{name} of {key} is unpacked 128 stored elements at a time: {axis} must be a multiple of {multiple}, "
+                f"not {extent}.",
             )
     return None
 

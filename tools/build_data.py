@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import gpu_decisions as gpu
 import model_decisions as model
+from plain import plain
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -76,12 +77,12 @@ def figure(
     if source and (value is not None or note):
         out["sources"] = [sources.add(source)]
     if note:
-        out["note"] = note
+        out["note"] = plain(note)
     rejected = [
         {
             "value": item["value"],
             "source": sources.add(entry["source"] if item["source"] == "facts" else item["source"]),
-            "why": item["why"],
+            "why": plain(item["why"]),
         }
         for item in decision.get("rejected", ())
     ]
@@ -204,7 +205,7 @@ def build_measurements(facts: Path) -> dict[str, Any]:
             raise SystemExit(f"measurement {row.get('id')} has no source")
         warning = model.MEASUREMENT_WARNINGS.get(row["id"])
         if warning:
-            row["warning"] = warning
+            row["warning"] = plain(warning)
     ids = {row["id"] for row in raw["measurements"]}
     missing = set(model.MEASUREMENT_WARNINGS) - ids
     if missing or len(ids) != len(raw["measurements"]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import model_decisions as decide
+from plain import plain
 
 
 def _config(entry: dict[str, Any], sources: Any) -> tuple[dict[str, Any], dict[str, int]]:
@@ -130,7 +131,14 @@ def build(raw: dict[str, Any], sources: Any) -> dict[str, Any]:
             if figure:
                 out[name] = figure
         if key in decide.MODEL_REJECTED:
-            out["rejected"] = [{**item, "source": sources.add(item["source"])} for item in decide.MODEL_REJECTED[key]]
+            out["rejected"] = [
+                {"value": item["value"], "source": sources.add(item["source"]), "why": plain(item["why"])}
+                for item in decide.MODEL_REJECTED[key]
+            ]
+        if key in decide.MTP_NOT_STORED:
+            for checkpoint in checkpoints:
+                checkpoint["has_mtp"] = False
+            notes.append(decide.MTP_NOT_STORED[key])
         out["checkpoints"] = checkpoints
         if notes:
             out["notes"] = notes

@@ -283,7 +283,7 @@ DECISIONS: dict[tuple[str, str], dict[str, Any]] = {
             {
                 "value": 124,
                 "source": "facts",
-                "why": "claimed half rate, contradicted by 188 TFLOPS measured (see measured_best_gemm_tflops; "
+                "why": "claimed half rate, contradicted by 188 TFLOPS measured (see the best GEMMs measured; "
                 "notes 3)",
             }
         ],
@@ -307,7 +307,7 @@ DECISIONS: dict[tuple[str, str], dict[str, Any]] = {
         "note": "126 MB; Chips and Cheese agree",
         "rejected": [
             {"value": 65500000, "source": HMC, "why": "looks like one die of the two (notes 4)"},
-            {"value": 96000000, "source": "blogs", "why": "contradicts NVIDIA's tuning guide (notes 4)"},
+            {"value": 96000000, "source": "blog posts", "why": "contradicts NVIDIA's tuning guide (notes 4)"},
         ],
     },
     ("L40S", "l2_bytes"): {
@@ -335,28 +335,30 @@ DECISIONS: dict[tuple[str, str], dict[str, Any]] = {
     ("B200 SXM", "memory_gb"): {
         "expect": 180,
         "note": "180 GiB usable",
-        "rejected": [{"value": 192, "source": "marketing", "why": "raw capacity; 180 GiB are usable on HGX (notes 5)"}],
+        "rejected": [
+            {"value": 192, "source": "marketing pages", "why": "raw capacity; 180 GiB are usable on HGX (notes 5)"}
+        ],
     },
     ("B200 SXM", "memory_bandwidth_gbs"): {
         "expect": 7700,
         "note": "HGX B200",
-        "rejected": [{"value": 8000, "source": "marketing", "why": "up to; HGX boards ship 7.7 TB/s (notes 5)"}],
+        "rejected": [{"value": 8000, "source": "marketing pages", "why": "up to; HGX boards ship 7.7 TB/s (notes 5)"}],
     },
     ("B200 SXM", "sm_count"): {
         "expect": 148,
         "rejected": [
-            {"value": 180, "source": "blogs", "why": "wrong: 148 SMs are enabled (notes 5)"},
-            {"value": 192, "source": "blogs", "why": "wrong: 148 SMs are enabled (notes 5)"},
+            {"value": 180, "source": "blog posts", "why": "wrong: 148 SMs are enabled (notes 5)"},
+            {"value": 192, "source": "blog posts", "why": "wrong: 148 SMs are enabled (notes 5)"},
         ],
     },
     ("B200 SXM", "tflops_fp8_fp32acc_dense"): {
         "expect": 4500,
-        "rejected": [{"value": 2250, "source": "blogs", "why": "the BF16 rate printed as FP8 dense (notes 5)"}],
+        "rejected": [{"value": 2250, "source": "blog posts", "why": "the BF16 rate printed as FP8 dense (notes 5)"}],
     },
     ("B200 SXM", "tflops_fp4_sparse"): {"expect": 18000, "kind": "derived"},
     ("H200 SXM", "tflops_fp8_fp32acc_dense"): {
         "expect": 1978,
-        "rejected": [{"value": 3940, "source": "blogs", "why": "the sparse rate printed as dense (notes 5)"}],
+        "rejected": [{"value": 3940, "source": "blog posts", "why": "the sparse rate printed as dense (notes 5)"}],
     },
     # notes 6: Blackwell Ultra
     ("B300 SXM", "tflops_fp4_dense"): {
@@ -391,7 +393,7 @@ DECISIONS: dict[tuple[str, str], dict[str, Any]] = {
         "expect": 500,
         "kind": "derived",
         "note": "about 1,000 with sparsity / 2; 356 measured",
-        "rejected": [{"value": 1000, "source": "marketing", "why": "with sparsity (notes 7)"}],
+        "rejected": [{"value": 1000, "source": "marketing pages", "why": "with sparsity (notes 7)"}],
     },
     # Measured on the device by this project's facts.
     ("H200 SXM", "memory_bandwidth_measured_gbs"): {
@@ -428,8 +430,8 @@ ARCHITECTURE_DECISIONS: dict[tuple[str, str], dict[str, Any]] = {
         (cc, "smem_optin_max_per_block_bytes"): {
             "expect": 101376,
             "rejected": [
-                {"value": 102400, "source": "issues", "why": "the figure of an SM, not of a block (notes 8)"},
-                {"value": 49152, "source": "community", "why": "the limit without opt-in (notes 8)"},
+                {"value": 102400, "source": "issue threads", "why": "the figure of an SM, not of a block (notes 8)"},
+                {"value": 49152, "source": "community posts", "why": "the limit without opt-in (notes 8)"},
                 {"value": 233472, "source": "https://github.com/NVIDIA/cutlass/issues/3144", "why": "SM100's (W1)"},
             ],
         }
@@ -438,7 +440,9 @@ ARCHITECTURE_DECISIONS: dict[tuple[str, str], dict[str, Any]] = {
     **{
         (cc, "max_threads_per_sm"): {
             "expect": 1536,
-            "rejected": [{"value": 2048, "source": "blogs", "why": "SM90's and SM100's; CCCL says 1,536 (notes 9)"}],
+            "rejected": [
+                {"value": 2048, "source": "blog posts", "why": "SM90's and SM100's; CCCL says 1,536 (notes 9)"}
+            ],
         }
         for cc in ("12.0", "12.1")
     },

@@ -22,6 +22,7 @@ __all__ = ["load_model", "resolve_model"]
 MAX_NAME = 4096
 _CONFIG = "config.json"
 _QUANT_CONFIG = "hf_quant_config.json"
+_OWNER = "nvidia-"
 _SEPARATORS = re.compile(r"[\s_]+")
 # How far the bytes of the files may be from those of the config before it is said: towers and small tensors that the
 # record does not count stay below this.
@@ -33,8 +34,9 @@ def _folded(name: str) -> str:
 
 
 def _tail(name: str) -> str:
-    """The repository name without its owner."""
-    return name.rpartition("/")[2]
+    """The repository name without its owner, and without the owner's name that NVIDIA repeats in some of them."""
+    tail = name.rpartition("/")[2]
+    return tail[len(_OWNER) :] if tail.lower().startswith(_OWNER) else tail
 
 
 def _from_catalogue(name: str) -> Model | None:
@@ -45,12 +47,12 @@ def _from_catalogue(name: str) -> Model | None:
     for entry in entries():
         names = [_folded(item) for item in entry.names]
         # A Hugging Face id may be typed without its owner; one typed with an owner must be that owner's.
-        if wanted in names or (not owner and wanted in map(_tail, names)):
+        if wanted in names or (not owner and _tail(wanted) in map(_tail, names)):
             hits.append((entry.key, None))
             continue
         for item in entry.checkpoints:
             folded = _folded(item)
-            if wanted == folded or (not owner and wanted == _tail(folded)):
+            if wanted == folded or (not owner and _tail(wanted) == _tail(folded)):
                 checkpoint = next(made for made in build_model(entry.key).checkpoints if made.name == item)
                 hits.append((entry.key, checkpoint))
     if not hits:

@@ -72,7 +72,7 @@ _FLAGS: Final[dict[str, tuple[str, str]]] = {
     "narrow": ("a|b", "mixed_input: which operand is the narrow one."),
     "scale": (_FORMAT, "mixed_input: type of the scales."),
     "zero": (_FORMAT, "mixed_input: type of the zero points."),
-    "tile_scheduler": ("NAME", "default or stream_k."),
+    "tile_scheduler": ("NAME", "default, static_persistent or stream_k."),
     "layout_sfd": (_LAYOUT, "block_scale_out: layout of the generated scale factors."),
 }
 

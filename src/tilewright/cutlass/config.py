@@ -108,7 +108,7 @@ LEGAL: Final[dict[str, tuple[str, ...]]] = {
     "narrow": ("a", "b"),
     "scale": ("bf16", "f16", "f32", "e4m3", "e5m2"),
     "zero": ("bf16", "f16", "f32", "e4m3", "e5m2"),
-    "tile_scheduler": ("default", "stream_k"),
+    "tile_scheduler": ("default", "static_persistent", "stream_k"),
     "layout_sfd": ("row", "col"),
 }  # fmt: skip
 """Legal values of every enumerated key. Formats also answer to their aliases (`fp16`, `s32`, ...)."""

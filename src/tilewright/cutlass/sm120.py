@@ -70,12 +70,14 @@ def _kernel(config: KernelConfig, epi: Epilogue, main: Mainloop) -> Kernel:
         epi_maps = sm90_kernel.descriptors(epi.tensormap_bytes)
         maps = main.tensormaps.bytes
         return sm90_kernel.grouped_kernel(tensors, main.pipeline_bytes, maps, staged, epi_load, epi_maps, main.pingpong)
-    scheduler = sm90_kernel.clc_scheduler(main.scheduler_stages)
+    static = config.tile_scheduler == "static_persistent"
+    scheduler = sm90_kernel.STATIC_SCHEDULER if static else sm90_kernel.clc_scheduler(main.scheduler_stages)
     return sm90_kernel.dense_kernel(tensors, main.pipeline_bytes, staged, epi_load, scheduler, main.pingpong)
 
 
 def _scheduler(config: KernelConfig, pingpong: bool) -> Broken | None:
-    """The stream-K scheduler keeps what the default one keeps (PersistentTileSchedulerSm100), where it is allowed."""
+    """The stream-K scheduler keeps what the default one keeps (PersistentTileSchedulerSm100), where it is allowed; the
+    static one is SM90's (PersistentTileSchedulerSm90, `gemm/kernel/tile_scheduler.hpp`) and keeps nothing."""
     if config.tile_scheduler is None:
         return None
     if config.kind == "grouped":
@@ -84,7 +86,7 @@ def _scheduler(config: KernelConfig, pingpong: bool) -> Broken | None:
             "cutlass/gemm/kernel/sm90_gemm_array_tma_warpspecialized_cooperative.hpp",
             "Leave tile_scheduler at default for a grouped kernel.",
         )
-    if pingpong:
+    if pingpong and config.tile_scheduler == "stream_k":
         return Broken(
             "Ping-pong kernel does not currently support stream-K scheduler.",
             "cutlass/gemm/kernel/sm90_gemm_tma_warpspecialized_pingpong.hpp",

@@ -94,7 +94,11 @@ _ACTIVATION: Final = {
     "relu": "cutlass::epilogue::thread::ReLu",
 }
 
-_SCHEDULER: Final = {None: "void", "stream_k": "cutlass::gemm::StreamKScheduler"}
+_SCHEDULER: Final = {
+    None: "void",
+    "static_persistent": "cutlass::gemm::StaticPersistentScheduler",
+    "stream_k": "cutlass::gemm::StreamKScheduler",
+}
 _MAJOR: Final = {"mn": "cute::UMMA::Major::MN", "k": "cute::UMMA::Major::K"}
 _SCALE_CONFIG: Final = {
     "sm90": "Sm90BlockwiseScaleConfig",

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
+from tilewright.collectives import cache
 from tilewright.collectives.fingerprint import COUNTED, COUNTED_FILES, file_hashes, fingerprint_of
 from tilewright.collectives.library import Library
 from tilewright.collectives.tree import HEADER_SUFFIXES, SourceTree, tree_error
@@ -56,10 +59,6 @@ class CutlassRoot:
         """The include folder on disk, or None in a wheel."""
         return self.tree.on_disk(self.include)
 
-    def signature(self) -> str | None:
-        """`SourceTree.signature` of the files that count."""
-        return self.tree.signature(counted_prefixes(self.include))
-
 
 def counted_prefixes(include: str) -> tuple[str, ...]:
     """Folders and files of the tree that decide the fingerprint of the CUTLASS at `include`, and its version."""
@@ -77,12 +76,61 @@ def read_version(tree: SourceTree, include: str) -> str:
     return ".".join(str(int(macros[part])) for part in ("MAJOR", "MINOR", "PATCH"))
 
 
+class _Seen(msgspec.Struct):
+    """What reading the CUTLASS at one include folder gave."""
+
+    version: str
+    fingerprint: str
+
+
+class _Place(msgspec.Struct):
+    """One `CutlassRoot` of a wheel, as it is cached."""
+
+    include: str
+    version: str
+    fingerprint: str
+    copies: tuple[str, ...]
+    owner: Library | None
+
+
+class _Places(msgspec.Struct):
+    places: list[_Place]
+    notes: list[str]
+
+
 def find_roots(tree: SourceTree) -> list[CutlassRoot]:
     """Every distinct CUTLASS of `tree`, the shallowest first.
+
+    What a wheel holds is cached by its central directory, what a folder's headers amount to by their time stamps.
 
     Raises:
         TreeError: there is none, or none of those there can be read.
     """
+    if tree.kind != "wheel":
+        return _search(tree)
+    key = tree.signature(())
+    seen = cache.load("wheels", key, _Places) if key is not None else None
+    if seen is not None:
+        tree.notes += seen.notes
+        return [CutlassRoot(tree, p.include, p.version, p.fingerprint, p.copies, p.owner) for p in seen.places]
+    roots = _search(tree)
+    if key is not None:
+        places = [_Place(r.include, r.version, r.fingerprint, r.copies, r.owner) for r in roots]
+        cache.store("wheels", key, _Places(places, tree.notes))
+    return roots
+
+
+def _read(tree: SourceTree, include: str) -> _Seen:
+    key = tree.signature(counted_prefixes(include)) if tree.kind != "wheel" else None
+    seen = cache.load("headers", key, _Seen) if key is not None else None
+    if seen is None:
+        seen = _Seen(read_version(tree, include), fingerprint_of(file_hashes(tree, include)))
+        if key is not None:
+            cache.store("headers", key, seen)
+    return seen
+
+
+def _search(tree: SourceTree) -> list[CutlassRoot]:
     places = tree.find_cutlass()
     if not places:
         raise tree_error(_none_found(tree))
@@ -91,20 +139,18 @@ def find_roots(tree: SourceTree) -> list[CutlassRoot]:
     refused = ""
     for include in sorted(places, key=lambda place: (place.count("/") if place else -1, place)):
         try:
-            version = read_version(tree, include)
-            fingerprint = fingerprint_of(file_hashes(tree, include))
+            seen = _read(tree, include)
         except TreeError as error:
             refused = error.msg
             tree.notes.append(f"The CUTLASS at {shown(include or '.')} was skipped: {error.msg}")
             continue
-        first = grouped.get((fingerprint, version))
+        first = grouped.get((seen.fingerprint, seen.version))
         if first is None:
-            grouped[fingerprint, version] = CutlassRoot(
-                tree, include, version, fingerprint, tuple(sorted(places[include])), _owner(libraries, include)
-            )
+            copies = tuple(sorted(places[include]))
+            root = CutlassRoot(tree, include, seen.version, seen.fingerprint, copies, _owner(libraries, include))
         else:
-            copies = tuple(sorted({*first.copies, include, *places[include]}))
-            grouped[fingerprint, version] = CutlassRoot(tree, first.include, version, fingerprint, copies, first.owner)
+            root = replace(first, copies=tuple(sorted({*first.copies, include, *places[include]})))
+        grouped[seen.fingerprint, seen.version] = root
     if not grouped:
         raise tree_error(refused)
     return list(grouped.values())

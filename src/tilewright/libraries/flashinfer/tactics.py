@@ -91,8 +91,7 @@ class _Reader:
         self.layout, self.arch = layout, arch
         self.sources = SourceReader(layout)
         self.notes: list[str] = []
-        self.cutlass, self.unknown_cutlass = _cutlass(layout)
-        self._verdicts: dict[tuple[tuple[str, Any], ...], tuple[dict[str, Any], Budget]] = {}
+        self.cutlass, self.unknown_cutlass = _cutlass(layout, self.notes)
 
     def tactics(self, op: Op) -> list[Tactic]:
         files = [MOE_BUILDERS] if op == "moe" else self._gemm_files()
@@ -233,7 +232,24 @@ def _tile_type(instance: Instantiation) -> Type | None:
         return None
 
 
-def _cutlass(layout: Layout) -> tuple[str, str]:
-    """The CUTLASS release whose rules the vendored headers follow, and why there is none (or "")."""
+def _cutlass(layout: Layout, notes: list[str]) -> tuple[str, str]:
+    """The CUTLASS release whose rules the vendored headers follow, and why there is none ("" when there is one)."""
+    from tilewright.collectives.known import identify, nearest_known
+
     root = layout.cutlass()
-    return root.version, ""
+    known = identify(root)
+    if known is None:
+        nearest = nearest_known(root)
+        examples = ", ".join(nearest.examples[:2])
+        reason = (
+            f"The CUTLASS headers of this FlashInfer ({root.include}, reporting {root.version}) match no tree whose "
+            f"rules are known; the nearest is {nearest.tree.name}, {nearest.differing} files apart ({examples}). "
+            "`tilewright probe` compiles against them."
+        )
+        return root.version, reason
+    if known.ruleset != root.version:
+        notes.append(
+            f"The vendored CUTLASS reports {root.version} and has the content of {known.name}: the rules of "
+            f"{known.ruleset} apply."
+        )
+    return known.ruleset, ""

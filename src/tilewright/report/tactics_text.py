@@ -1,0 +1,188 @@
+"""Tactics for a reader: a table, what can never run and why, and the autotuner's ids for it."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any, Final
+
+from tilewright.libraries.flashinfer.diff import describe
+from tilewright.libraries.flashinfer.model import Difference, Place, Report, RuntimeMode, RuntimeTactic, Tactic
+from tilewright.report.output import Output, bar
+
+WIDTH: Final = 100
+BAR_WIDTH: Final = 12
+MAX_FIXES: Final = 3
+"""Fixes shown with one failure, best first."""
+MAX_NAMES: Final = 8
+"""Kernel names shown with one failure."""
+
+NEVER: Final = ("overflow", "illegal")
+"""Verdicts of a kernel that can never run."""
+
+
+def never_runs(tactic: Tactic) -> bool:
+    """Whether `tactic` can never run."""
+    return tactic.verdict.status in NEVER
+
+
+def show_report(report: Report, out: Output) -> None:
+    """Print a whole report."""
+    _head(report, out)
+    _table(report.tactics, out)
+    failing = [tactic for tactic in report.tactics if never_runs(tactic)]
+    if failing:
+        out.line()
+        out.heading(f"Can never run on {report.arch}")
+        show_failures(failing, out)
+    unread = [tactic for tactic in report.tactics if tactic.verdict.status == "unsupported"]
+    if unread:
+        out.line()
+        out.heading("No verdict")
+        causes: dict[str, int] = {}
+        for tactic in unread:
+            cause = tactic.verdict.cause or "no reason is given"
+            causes[cause] = causes.get(cause, 0) + 1
+        for cause, count in causes.items():
+            _paragraph(f"{count} of {report.summary.total}: {cause}", out)
+    for mode in report.runtime:
+        _mode(mode, out)
+    for note in report.notes:
+        out.line()
+        _paragraph(note, out)
+
+
+def _head(report: Report, out: Output) -> None:
+    counts = report.summary
+    never = counts.overflow + counts.illegal
+    words = [f"{counts.fits} fit"]
+    if never:
+        words.append(f"{never} can never run")
+    if counts.unsupported:
+        words.append(f"{counts.unsupported} without a verdict")
+    out.heading(
+        f"FlashInfer {report.library_version} on CUTLASS {report.cutlass}, {report.op} kernels for {report.arch}: "
+        f"{counts.total} tactics, {', '.join(words)}."
+    )
+
+
+def _output(config: dict[str, Any]) -> str:
+    return str(config["final_output"] if config["fusion"] == "finalize" else config["d"])
+
+
+def _table(tactics: list[Tactic], out: Output) -> None:
+    """One line for tactics that differ in their output type alone."""
+    rows: dict[tuple[Any, ...], list[Tactic]] = {}
+    for tactic in tactics:
+        config, verdict = tactic.config, tactic.verdict
+        if config is None:
+            continue
+        extra = " ".join(
+            str(part)
+            for part in (
+                "x".join(map(str, config["scale_granularity"])) if config["scale_granularity"] else "",
+                config["scale_major"] or "",
+                config["tile_scheduler"] or "",
+            )
+            if part
+        )
+        key = (
+            config["kind"], f"{config['a']} x {config['b']}", "x".join(map(str, config["tile"])),
+            "none" if config["fusion"] == "linear_combination" else config["fusion"],
+            "yes" if config["swap_ab"] else "no", extra, verdict.stages, verdict.smem_bytes, verdict.limit_bytes,
+            verdict.status, str(tactic.source),
+        )  # fmt: skip
+        rows.setdefault(key, []).append(tactic)
+    if not rows:
+        return
+    with_extra = any(key[5] for key in rows)
+    columns = ["tile", "operands", "fusion", "output", "swap", *(["scales, scheduler"] if with_extra else []),
+               "stages", "bytes", "of the limit", "verdict"]  # fmt: skip
+    table: list[list[object]] = []
+    for key, group in rows.items():
+        _, operands, tile, fusion, swap, extra, stages, smem, limit, status, _ = key
+        outputs = ", ".join(dict.fromkeys(_output(tactic.config) for tactic in group if tactic.config))
+        meter = f"{bar(smem, limit, BAR_WIDTH)} {smem / limit:.0%}" if smem is not None and limit else ""
+        table.append(
+            [tile, operands, fusion, outputs, swap, *([extra] if with_extra else []), "" if stages is None else stages,
+             "" if smem is None else f"{smem:,}", meter, status]
+        )  # fmt: skip
+    shift = int(with_extra)
+    out.table(columns, table, right=(5 + shift, 6 + shift))
+    out.line("Tiles are M x N x K in elements. A line stands for one kernel an output type.")
+
+
+def show_failures(failing: list[Tactic], out: Output) -> None:
+    """Each kernel that can never run, those with one cause together: where it is listed, why, and what to do."""
+    groups: dict[str | None, list[Tactic]] = {}
+    for tactic in failing:
+        groups.setdefault(tactic.verdict.cause, []).append(tactic)
+    for cause, group in groups.items():
+        for line in _failure_lines(group):
+            out.line(line)
+        if cause:
+            _paragraph(f"Why: {cause}", out)
+        for index, fix in enumerate(group[0].verdict.fixes[:MAX_FIXES]):
+            change = ", ".join(f"{key} {value}" for key, value in fix.change.items())
+            label = "Fix:" if index == 0 else "or: "
+            _paragraph(f"{label} {change} ({fix.smem_bytes:,} bytes): {fix.note}", out)
+        for launcher in dict.fromkeys(tactic.launcher for tactic in group):
+            _paragraph(f"The types of these kernels are spelled at {launcher}.", out)
+        for tactic in group[:MAX_NAMES]:
+            out.line(f"    {tactic.name}")
+        if len(group) > MAX_NAMES:
+            out.line(f"    and {len(group) - MAX_NAMES} more")
+
+
+def _failure_lines(group: list[Tactic]) -> list[str]:
+    """One line for kernels that differ in their output type alone."""
+    lines: dict[tuple[Place, str, str], list[str]] = {}
+    for tactic in group:
+        verdict, config = tactic.verdict, tactic.config
+        need = ""
+        if verdict.status == "overflow":
+            need = f" needs {verdict.smem_bytes:,} of {verdict.limit_bytes:,} bytes, {verdict.excess_bytes:,} too many"
+        output = _output(config) if config else ""
+        what = describe(tactic).replace(f" to {output}", " to {}") if output else describe(tactic)
+        lines.setdefault((tactic.source, f"{verdict.status}: {what}", need), []).append(output)
+    return [
+        f"{source}: {what.replace('{}', ', '.join(dict.fromkeys(outputs)))}{need}"
+        for (source, what, need), outputs in lines.items()
+    ]
+
+
+def _paragraph(text: str, out: Output) -> None:
+    for line in textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_long_words=False,
+                              break_on_hyphens=False):  # fmt: skip
+        out.line(line)
+
+
+def _mode(mode: RuntimeMode, out: Output) -> None:
+    """The ids of one pair of operands that the autotuner tries in vain."""
+    out.line()
+    out.heading(
+        f"Autotuner, {mode.a} x {mode.b}: {mode.total} tactic ids (gemm1 0 to {mode.gemm1 - 1}, gemm2 {mode.gemm1} to "
+        f"{mode.total - 1}), {len(mode.never) or 'none'} can never run"
+    )
+    groups: dict[tuple[str, str, Place], list[RuntimeTactic]] = {}
+    for entry in mode.never:
+        groups.setdefault((entry.tile, entry.reason, entry.source), []).append(entry)
+    for (tile, reason, source), entries in groups.items():
+        ids = ", ".join(str(entry.id) for entry in entries)
+        _paragraph(f"{ids}: {tile}, {reason}. {source}", out)
+
+
+def show_difference(change: Difference, out: Output) -> None:
+    """Print what changed between two versions."""
+    counts: dict[str, int] = {}
+    for entry in change.changes:
+        counts[entry.what] = counts.get(entry.what, 0) + 1
+    words = [f"{count} {what}" for what, count in counts.items()]
+    out.heading(
+        f"FlashInfer {change.before} (CUTLASS {change.cutlass_before}) to {change.after} (CUTLASS "
+        f"{change.cutlass_after}), {change.op} kernels for {change.arch}: {', '.join(words) or 'no change'}; "
+        f"{change.same} the same."
+    )
+    if change.changes:
+        rows = [(entry.what, entry.name, entry.before or "", entry.after or "", str(entry.source))
+                for entry in change.changes]  # fmt: skip
+        out.table(("change", "tactic", "before", "after", "listed at"), rows)

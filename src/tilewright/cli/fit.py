@@ -12,6 +12,7 @@ from tilewright.cli.jsonl import answer_stream, open_stream
 from tilewright.report.output import Output, bar, output_options
 
 if TYPE_CHECKING:
+    from tilewright.cutlass.budget import Budget
     from tilewright.cutlass.compare import Comparison
     from tilewright.cutlass.config import KernelConfig
 
@@ -26,6 +27,7 @@ EXIT_NO = 1
 @click.option("--from", "source", metavar="FILE", help="Read one JSON config a line ('-': stdin), answer one a line.")
 @click.option("--brief", is_flag=True, help="Leave out fields, cause and fixes.")
 @click.option("--check", is_flag=True, help="Exit 1 when a config does not fit.")
+@click.option("--root", metavar="DIR_OR_WHEEL", help="Take the rules of the CUTLASS tree found there, by its content.")
 @click.option("--compare", nargs=2, metavar="OLD NEW", help="What changes between two CUTLASS releases.")
 @output_options
 def command(
@@ -33,6 +35,7 @@ def command(
     source: str | None,
     brief: bool,
     check: bool,
+    root: str | None,
     compare: tuple[str, str] | None,
     as_json: bool,
     quiet: bool,
@@ -42,15 +45,13 @@ def command(
     Every byte is derived from how the types are laid out, and held against compiled rows; `tilewright probe` compiles
     the same config. A config needs at least --arch, --a and --tile.
     """
-    from tilewright.cutlass.config import parse_config
-    from tilewright.cutlass.fit import fit
-
     out = Output(as_json, quiet)
     if source is not None:
         if given:
             raise click.UsageError("--from takes the configs from the file; drop the other config flags.")
-        return _stream(source, brief, check, compare, out)
-    config = parse_config(given)
+        return _stream(source, brief, check, _Rules(root, out), compare, out)
+    rules = _Rules(root, out)
+    config = rules.config(given)
     if compare:
         from tilewright.report.compare_text import show_comparison
 
@@ -60,7 +61,7 @@ def command(
         else:
             show_comparison(config, comparison, out)
         return EXIT_NO if check and comparison.new_status != "fits" else None
-    budget = fit(config, brief=brief)
+    budget = rules.fit(config, brief)
     if as_json:
         out.document(budget)
     else:
@@ -68,6 +69,59 @@ def command(
 
         show(config, budget, out)
     return EXIT_NO if check and budget.status != "fits" else None
+
+
+class _Rules:
+    """Whose rules hold: the `cutlass` key of each config, or those of the tree under `--root`.
+
+    A tree is known by the content of its headers, not by the version that it reports. One that is not known answers
+    `unsupported` and names the nearest known one (DESIGN 4.2).
+    """
+
+    def __init__(self, root: str | None, out: Output) -> None:
+        self.ruleset: str | None = None
+        self.unknown: str | None = None
+        if root is not None:
+            self._read(root, out)
+
+    def _read(self, root: str, out: Output) -> None:
+        from tilewright.collectives.known import identify, nearest_known
+        from tilewright.collectives.tree import open_tree
+
+        with open_tree(root) as tree:
+            found = tree.cutlass_roots()
+            known = identify(found[0])
+            if known is None:
+                near = nearest_known(found[0])
+                self.unknown = (
+                    f"The CUTLASS tree at {found[0].include or '.'} reports {found[0].version}, but its content is none that "
+                    f"was read; the nearest is {near.tree.name}, from which {near.differing} files differ "
+                    f"({', '.join(near.examples[:3])}). Take that one's rules with --cutlass {near.tree.ruleset}, or "
+                    "compile the types: tilewright probe --root."
+                )
+                return
+            where = f"{known.name} at {found[0].include or '.'}" + (f" (one of {len(found)} trees)" if found[1:] else "")
+            out.note(f"CUTLASS tree: {where}; rules of {known.ruleset}.")
+            self.ruleset = known.ruleset
+
+    def config(self, raw: dict[str, Any]) -> KernelConfig:
+        from tilewright.cutlass.config import parse_config
+        from tilewright.errors import ConfigError
+
+        if self.ruleset is not None:
+            if raw.get("cutlass") not in (None, self.ruleset):
+                msg = f"cutlass: {raw['cutlass']!r} is not what --root holds ({self.ruleset}); give one of the two."
+                raise ConfigError("cutlass", msg)
+            raw = {**raw, "cutlass": self.ruleset}
+        return parse_config(raw)
+
+    def fit(self, config: KernelConfig, brief: bool) -> Budget:
+        from tilewright.cutlass.budget import Budget
+        from tilewright.cutlass.fit import LIMITS, fit
+
+        if self.unknown is not None:
+            return Budget(id=config.id, status="unsupported", limit_bytes=LIMITS[config.arch], cause=self.unknown)
+        return fit(config, brief=brief)
 
 
 def _comparison(config: KernelConfig, versions: tuple[str, str]) -> Comparison:
@@ -84,23 +138,22 @@ def _comparison(config: KernelConfig, versions: tuple[str, str]) -> Comparison:
     return compare(config, old, new)
 
 
-def _stream(source: str, brief: bool, check: bool, compare: tuple[str, str] | None, out: Output) -> int | None:
-    from tilewright.cutlass.config import parse_config
-    from tilewright.cutlass.fit import fit
-
+def _stream(
+    source: str, brief: bool, check: bool, rules: _Rules, compare: tuple[str, str] | None, out: Output
+) -> int | None:
     failing = 0
 
     def answer(raw: dict[str, Any]) -> Any:
         nonlocal failing
         if compare:
-            comparison = _comparison(parse_config(raw), compare)
+            comparison = _comparison(rules.config(raw), compare)
             failing += comparison.new_status != "fits"
             if not out.json:
                 from tilewright.report.compare_text import changes_line
 
                 out.line(f"{comparison.verdict:<8} {comparison.id or '-'}  {changes_line(comparison)}".rstrip())
             return comparison
-        budget = fit(parse_config(raw), brief=brief)
+        budget = rules.fit(rules.config(raw), brief)
         if budget.status != "fits":
             failing += 1
         if out.json:

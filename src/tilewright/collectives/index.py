@@ -17,9 +17,9 @@ from tilewright.collectives.model import (
     Index,
     Policy,
     RefusedBy,
-    Scaling,
     ScheduleTag,
 )
+from tilewright.collectives.policies import describe
 from tilewright.collectives.requirements import operands_of, requirements_of
 from tilewright.collectives.roots import CutlassRoot
 from tilewright.collectives.specialisations import Specialisation, find_specialisations
@@ -80,6 +80,8 @@ class _Side:
     policies: dict[str, Struct]
     tags: dict[str, Struct]
     builders: list[Builder]
+    mentioned: frozenset[str]
+    """Policies that the builders' headers name anywhere."""
 
     @cached_property
     def roles(self) -> dict[str, Role]:
@@ -109,6 +111,7 @@ def _read_side(root: CutlassRoot, operation: Operation, archs: tuple[str, ...], 
     template = _TEMPLATES[operation]
     scope = Scope()
     own: dict[str, Struct] = {}
+    words: set[str] = set()
     policies: dict[str, Struct] = {}
     found: list[tuple[str, Specialisation]] = []
     declared = [path for path in _DECLARATIONS[operation] if root.tree.exists(root.inside(path))]
@@ -121,7 +124,9 @@ def _read_side(root: CutlassRoot, operation: Operation, archs: tuple[str, ...], 
         if operation == "epilogue" and path.startswith("cutlass/gemm/"):
             one.structs = {name: one.structs[name] for name in _EPILOGUE_TAGS_IN_GEMM if name in one.structs}
         scope.merge(one)
-        if path in declared:
+        if path not in declared:
+            words.update(tokens.texts)
+        else:
             first = {name: structs[0] for name, structs in one.structs.items() if structs[0].args is None}
             own.update(first)
             if path.endswith("/dispatch_policy.hpp"):
@@ -142,35 +147,13 @@ def _read_side(root: CutlassRoot, operation: Operation, archs: tuple[str, ...], 
     reachable = frozenset({spec.policy for _, spec in found}) | frozenset(policies)
     builders = BuilderSet(operation, scope, reachable, archs, tuple(tags))
     builders.resolve()
-    return _Side(operation, scope, found, policies, tags, builders.builders)
+    return _Side(operation, scope, found, policies, tags, builders.builders, frozenset(words & set(policies)))
 
 
 def _is_schedule(name: str, struct: Struct) -> bool:
     """Whether a struct of the epilogue's headers is a schedule tag: named as one, and not a helper with parameters."""
     words = ("WarpSpecialized", "NoSmem", "Vectorized", "ScheduleAuto", "Transposed", "Default")
     return any(word in name for word in words) and (not struct.params or "Elementwise" in name) and "Policy" not in name
-
-
-def _sm(name: str) -> str:
-    match = _SM.search(name)
-    return f"sm{match[1]}" if match else "unknown"
-
-
-def scaling_of(policy: str, arch: str) -> Scaling:
-    """How the collective of a dispatch policy scales.
-
-    SM90 has no MMA with scale factors: whatever its policies are called (`...BlockScalingFP8` in 3.9, `...Blockwise`
-    since 4.0), they scale in software. From SM100 on `BlockScaled` means scale factors in the MMA and `Blockwise`
-    software scaling.
-    """
-    if "Blockwise" in policy or "BlockScaling" in policy or ("BlockScaled" in policy and arch == "sm90"):
-        return "blockwise"
-    return "block_scaled" if "BlockScaled" in policy else "none"
-
-
-def _is_array(policy: str) -> bool:
-    """Grouped or pointer-array GEMMs: one kernel, many problems. RCGroupGemm is the ragged-contiguous grouped one."""
-    return "Array" in policy or "RCGroupGemm" in policy
 
 
 def _archs(builder: Builder) -> tuple[str, ...]:
@@ -209,12 +192,11 @@ def _gives(side: _Side, builder: Builder, spec: Specialisation, array: bool) -> 
 def _collectives(side: _Side) -> list[Collective]:
     answer: list[Collective] = []
     for path, spec in side.found:
-        arch = _sm(spec.policy)
-        array = _is_array(spec.policy)
+        kind = describe(spec.policy)
         refs: list[BuilderRef] = []
         giving: list[Builder] = []
         for builder in side.builders:
-            tags = _gives(side, builder, spec, array)
+            tags = _gives(side, builder, spec, kind.array)
             if tags:
                 giving.append(builder)
                 refs.append(BuilderRef(builder.path, builder.line, _archs(builder), _op_class(builder), tags))
@@ -227,14 +209,14 @@ def _collectives(side: _Side) -> list[Collective]:
                 name=f"{spec.template}<{spec.policy}>",
                 file=path,
                 line=spec.line,
-                arch=arch,
+                arch=kind.arch,
                 runs_on=tuple(dict.fromkeys(a for ref in refs for a in ref.archs)),
                 operation=side.operation,
                 policy=spec.policy,
-                array=array,
-                scaling=scaling_of(spec.policy, arch),
-                sparse="Sparse" in spec.policy,
-                mixed_input="MixedInput" in spec.policy,
+                array=kind.array,
+                scaling=kind.scaling,
+                sparse=kind.sparse,
+                mixed_input=kind.mixed_input,
                 schedules=tuple(schedules),
                 builders=tuple(refs),
                 op_classes=tuple(dict.fromkeys(ref.op_class for ref in refs)),
@@ -332,15 +314,14 @@ def _aliases(side: _Side, tags: dict[str, ScheduleTag]) -> list[ScheduleTag]:
 def _unused_policies(side: _Side) -> list[Policy]:
     used = {spec.policy for _, spec in side.found}
     bases = {text for struct in side.policies.values() for base in struct.bases for text in base.texts}
-    given = {policy for builder in side.builders for reached in builder.policies.values() for policy in reached}
     answer: list[Policy] = []
     for name, struct in side.policies.items():
         if name in used:
             continue
         if name in bases:
             note = "A base of other policies."
-        elif name in given:
-            note = "A builder names it on the way to another policy."
+        elif name in side.mentioned:
+            note = "Builders name it on the way to another policy."
         else:
             note = "Dispatch policy present, no collective in this tree is specialised for it."
         answer.append(Policy(name, struct.path, struct.line, note))

@@ -10,24 +10,17 @@ __all__ = [
     "BuilderRef",
     "Collective",
     "Index",
-    "Place",
     "Policy",
     "RefusedBy",
     "Requirement",
     "ScheduleTag",
+    "Suited",
     "TreeInfo",
 ]
 
 Scaling = Literal["none", "block_scaled", "blockwise"]
 """`block_scaled`: the MMA instruction takes scale factors (OCP MX, NVFP4). `blockwise`: plain FP8 MMAs, scaled in
 software. Never the same thing."""
-
-
-class Place(msgspec.Struct, frozen=True):
-    """A line of a header. `file` is relative to the root that was asked about."""
-
-    file: str
-    line: int
 
 
 class BuilderRef(msgspec.Struct, frozen=True):
@@ -136,6 +129,8 @@ class TreeInfo(msgspec.Struct, frozen=True, kw_only=True):
     reported: str
     known: str | None
     """Name of the known tree with the same content; None for an unknown one."""
+    ruleset: str | None = None
+    """The release whose rules hold for this content; None for an unknown tree."""
     nearest: str | None = None
     """For an unknown tree: the nearest known one, and in how many files it differs."""
     fingerprint: str
@@ -143,3 +138,18 @@ class TreeInfo(msgspec.Struct, frozen=True, kw_only=True):
     library: str | None = None
     copies: tuple[str, ...] = ()
     collectives: int = 0
+    builders: int = 0
+
+
+class Suited(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether one collective could run the config, and with which schedule tags; or each reason why it could not."""
+
+    name: str
+    policy: str
+    operation: Literal["mma", "epilogue"]
+    file: str
+    line: int
+    can: bool
+    schedules: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    tree: int = 0

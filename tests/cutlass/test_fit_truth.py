@@ -1,4 +1,4 @@
-"""The model against compiled truth: every SM120/SM121 row, byte for byte and field by field."""
+"""The model against compiled truth: every SM90, SM120 and SM121 row, byte for byte and field by field."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ def differences(row: dict[str, Any]) -> list[str]:
     return out
 
 
-@pytest.mark.parametrize("name", ["sm120", "sm121"])
+@pytest.mark.parametrize("name", ["sm90", "sm120", "sm121"])
 def test_every_compiled_row_is_reproduced(name: str) -> None:
     rows = truth_rows(name)
     wrong = {row["config"]["id"]: diff for row in rows if (diff := differences(row))}
     assert not wrong
-    assert len(rows) >= {"sm120": 2100, "sm121": 9}[name]
+    assert len(rows) >= {"sm90": 668, "sm120": 2100, "sm121": 9}[name]
 
 
 def test_whole_kernels_that_were_compiled_get_the_status_that_they_had() -> None:
     """kernel_check.jsonl: where the types compile and the kernel does not, status is illegal and bytes stay."""
-    rows = {row["config"]["id"]: row for name in ("sm120", "sm121") for row in truth_rows(name)}
+    rows = {row["config"]["id"]: row for name in ("sm90", "sm120", "sm121") for row in truth_rows(name)}
     checked = 0
     for check in truth_rows("kernel_check"):
         row = rows.get(check["id"])
@@ -66,8 +66,9 @@ def test_whole_kernels_that_were_compiled_get_the_status_that_they_had() -> None
     assert checked >= 30
 
 
-def test_absolute_offsets_lie_inside_the_kernel_and_children_inside_their_parents() -> None:
-    for row in truth_rows("sm120")[::40]:
+@pytest.mark.parametrize("name", ["sm90", "sm120"])
+def test_absolute_offsets_lie_inside_the_kernel_and_children_inside_their_parents(name: str) -> None:
+    for row in truth_rows(name)[::40]:
         budget = fit(parse_config(row["config"]))
         by_path = {field.path: field for field in budget.fields}
         for field in budget.fields:

@@ -32,11 +32,13 @@ def _overflow(budget: Budget, laid: Laid) -> str:
     count = laid.count
     tensors = laid.mainloop_tensor_bytes
     epilogue = laid.epilogue_bytes
-    beside = smem - tensors - epilogue
+    if laid.epilogue_in_mainloop:
+        held, staged = max(tensors, epilogue), f"(mainloop tensors; the epilogue's {epilogue:,} take their place)"
+    else:
+        held, staged = tensors + epilogue, f"(mainloop tensors) + {epilogue:,} (epilogue)"
     parts = [
-        f"{count.stages} stages take {tensors:,} bytes (mainloop tensors) + {epilogue:,} (epilogue) + {beside:,} "
-        f"(what the kernel keeps besides: {laid.besides}) = {smem:,}, which is {smem - limit:,} over the "
-        f"{limit:,} that a block may have."
+        f"{count.stages} stages take {tensors:,} bytes {staged} + {smem - held:,} (what the kernel keeps besides: "
+        f"{laid.besides}) = {smem:,}, which is {smem - limit:,} over the {limit:,} that a block may have."
     ]
     if tensors >= limit:
         parts.append(f"The mainloop alone takes the whole limit: no epilogue fits beside {count.stages} stages.")

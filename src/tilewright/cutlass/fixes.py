@@ -13,13 +13,17 @@ from typing import Any, Final, cast
 import msgspec
 
 from tilewright.cutlass.budget import Fix
-from tilewright.cutlass.config import NEWEST_CUTLASS, KernelConfig, default_alignment
+from tilewright.cutlass.config import NEWEST_CUTLASS, VECTOR_BITS, KernelConfig, default_alignment
+from tilewright.formats.elements import ELEMENTS
 
 MAX_FIXES: Final = 6
 MAX_OF_A_KIND: Final = 2
 
 EPILOGUE_TILES: Final = ((64, 16), (32, 32), (64, 8))
 """Smaller epilogue tiles than 64x32 that the SM120 builder compiles."""
+EPILOGUE_TILES_SM90: Final = ((128, 16), (64, 16))
+"""Smaller epilogue tiles than the automatic ones that the SM90 builder compiles: cooperative and not."""
+INTEGERS: Final = ("int8", "uint8")
 
 Change = dict[str, Any]
 
@@ -77,7 +81,7 @@ def _candidates(config: KernelConfig, status: str, stages: int | None) -> Iterat
 
 def _epilogue(config: KernelConfig) -> Iterator[tuple[str, Change, str]]:
     m, n, _ = config.tile
-    for tile in EPILOGUE_TILES:
+    for tile in EPILOGUE_TILES_SM90 if config.arch == "sm90" else EPILOGUE_TILES:
         if m % tile[0] == 0 and n % tile[1] == 0 and config.epilogue_tile != tile:
             note = f"epilogue tile {tile[0]}x{tile[1]}: less staging, more store steps"
             yield "epilogue_tile", {"epilogue_tile": tile}, note
@@ -107,7 +111,8 @@ def _tiles(config: KernelConfig) -> Iterator[tuple[str, Change, str]]:
 def _legalise(config: KernelConfig) -> Iterator[tuple[str, Change, str]]:
     """What the rules that a config can break ask for, one key at a time."""
     if config.cluster != (1, 1, 1):
-        yield "cluster", {"cluster": (1, 1, 1)}, "cluster 1x1x1, which this collective demands"
+        demanded = ", which this collective demands" if config.arch in ("sm120", "sm121") else ""
+        yield "cluster", {"cluster": (1, 1, 1)}, f"cluster 1x1x1{demanded}"
     if (config.layout_a, config.layout_b) != ("row", "col"):
         change: Change = {"layout_a": "row", "layout_b": "col"}
         yield "layout", change, "TN: A row-major, B column-major"
@@ -116,14 +121,17 @@ def _legalise(config: KernelConfig) -> Iterator[tuple[str, Change, str]]:
     for name in ("cooperative", "pingpong"):
         if config.schedule != name:
             yield "schedule", {"schedule": name}, f"ask for the {name} schedule"
+    if config.arch == "sm90":
+        yield from _epilogue_schedule_sm90(config)
     if config.epilogue_schedule != "auto":
         yield "epilogue_schedule", {"epilogue_schedule": "auto"}, "let the builder choose the epilogue"
     if config.epilogue_tile != "auto":
         yield "epilogue_tile", {"epilogue_tile": "auto"}, "let the builder choose the epilogue tile"
     if config.tile_scheduler is not None:
         yield "tile_scheduler", {"tile_scheduler": None}, "the default tile scheduler"
-    if config.acc != "f32":
-        yield "acc", {"acc": "f32"}, "accumulate in f32"
+    accumulator = "int32" if config.a in INTEGERS and config.b in INTEGERS else "f32"
+    if config.acc != accumulator:
+        yield "acc", {"acc": accumulator}, f"accumulate in {accumulator}"
     aligned = {
         "align_a": default_alignment(config.a, config.b, config.op_class),
         "align_b": default_alignment(config.b, config.a, config.op_class),
@@ -148,3 +156,24 @@ def _legalise(config: KernelConfig) -> Iterator[tuple[str, Change, str]]:
     if config.fusion not in ("linear_combination", "finalize"):
         plain = {"fusion": "linear_combination", "activation": None}
         yield "fusion", plain, "no fusion: do that step in a kernel of its own"
+
+
+def _epilogue_schedule_sm90(config: KernelConfig) -> Iterator[tuple[str, Change, str]]:
+    """SM90 has an epilogue for each kind of schedule: the one that goes with the schedule asked for."""
+    grouped = config.kind == "grouped"
+    if "cooperative" in config.schedule:
+        name = "tma_warp_specialized_cooperative"
+    else:
+        name = "tma_warp_specialized_pingpong" if grouped else "tma_warp_specialized"
+    name = f"ptr_array_{name}" if grouped else name
+    if config.epilogue_schedule != name:
+        yield "epilogue_schedule", {"epilogue_schedule": name}, "the epilogue that goes with the schedule"
+    aligned = {key: _output_alignment(config, key) for key in ("c", "d")}
+    short = {f"align_{key}": want for key, want in aligned.items() if want and getattr(config, f"align_{key}") != want}
+    if short:
+        yield "alignment", short, "alignments of C and D that the TMA epilogue needs"
+
+
+def _output_alignment(config: KernelConfig, key: str) -> int:
+    name: str = getattr(config, key)
+    return 0 if name == "void" else VECTOR_BITS // ELEMENTS[name].bits

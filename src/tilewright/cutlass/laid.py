@@ -54,6 +54,8 @@ class Laid:
     """What the kernel keeps beside mainloop tensors and epilogue, for the cause of an overflow."""
     kernel_broken: tuple[Broken, ...] = ()
     asserted: Broken | None = None
+    epilogue_in_mainloop: bool = False
+    """The epilogue takes the place of the mainloop's tensors (kernels that compute one tile a block)."""
 
 
 PARENTS: Final = (

@@ -550,6 +550,12 @@ def _tensor_op(
             "cutlass/gemm/kernel/sm90_gemm_tma_warpspecialized_cooperative.hpp",
             "KernelScheduleAuto builds a dense kernel: ask for cooperative or pingpong (CUTLASS 4.6.0 and later).",
         )
+    if array_builder and not grouped:
+        return Broken(
+            'class "cute::tuple<int, int, int, int>" has no member "UnderlyingProblemShape"',
+            "cutlass/gemm/kernel/sm90_gemm_array_tma_warpspecialized_cooperative.hpp",
+            f"{tag.name} builds a grouped kernel: use kind grouped, or cooperative or pingpong.",
+        )
     s = count.stages
     members = [_operand_member("smem_A", m, k, 8, s), _operand_member("smem_B", n, k, 8, s)]
     whys = [_operand_why(ops.a, "M", m, k, 8, s), _operand_why(ops.b, "N", n, k, 8, s)]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-import zipfile
 from collections.abc import Iterator
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from tilewright.collectives.folder import CLOCK_GRAIN_NS
 from tilewright.collectives.tree import MAX_FILE_BYTES, SourceTree, tree_error
 from tilewright.errors import shown
+
+if TYPE_CHECKING:
+    import zipfile
 
 __all__ = ["WheelTree"]
 
@@ -23,10 +25,6 @@ _END_BYTES: Final = 22
 _END_MAGIC: Final = b"PK\x05\x06"
 _MAX_COMMENT: Final = 65_535
 """End-of-central-directory record (APPNOTE 4.3.16): 22 bytes, then a comment of at most 65,535."""
-
-_DAMAGE: Final = (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, OSError, ValueError, RuntimeError,
-                  NotImplementedError, KeyError, OverflowError)  # fmt: skip
-"""What `zipfile` raises on a damaged, encrypted or unknown archive; zlib.error is added where members are read."""
 
 
 class WheelTree(SourceTree):
@@ -58,9 +56,11 @@ class WheelTree(SourceTree):
 
     @cached_property
     def _zip(self) -> zipfile.ZipFile:
+        from zipfile import ZipFile  # not needed where the index comes from the cache
+
         try:
-            archive = zipfile.ZipFile(self._stream)
-        except _DAMAGE as error:
+            archive = ZipFile(self._stream)
+        except _damage() as error:
             raise self._damaged(str(error)) from None
         if len(archive.filelist) > MAX_MEMBERS:
             raise self._damaged(f"it claims {len(archive.filelist):,} members")
@@ -108,8 +108,6 @@ class WheelTree(SourceTree):
         return sorted(self._children.get(path.strip("/"), ()))
 
     def read(self, path: str) -> bytes:
-        import zlib
-
         info = self._members.get(path)
         if info is None:
             raise tree_error(f"{shown(path)} is not in {shown(str(self.path))}.")
@@ -118,7 +116,7 @@ class WheelTree(SourceTree):
         try:
             with self._zip.open(info) as stream:
                 return stream.read(MAX_FILE_BYTES)
-        except (*_DAMAGE, zlib.error) as error:
+        except _damage() as error:
             raise self._damaged(f"member {shown(path)}: {error}") from None
 
     def find_cutlass(self) -> dict[str, list[str]]:
@@ -143,6 +141,14 @@ class WheelTree(SourceTree):
         digest.update("\0".join(prefixes).encode("utf-8", "surrogateescape"))
         digest.update(f"\0{info.st_size}\0{info.st_mtime_ns}\0{info.st_ctime_ns}\0{info.st_ino}".encode())
         return digest.hexdigest()
+
+
+def _damage() -> tuple[type[Exception], ...]:
+    """What `zipfile` raises on a damaged, encrypted or unknown archive, and on a member of one."""
+    from zipfile import BadZipFile, LargeZipFile
+    from zlib import error
+
+    return (BadZipFile, LargeZipFile, error, EOFError, OSError, ValueError, RuntimeError, KeyError, OverflowError)
 
 
 def _central_directory(stream: BinaryIO, path: Path) -> bytes:

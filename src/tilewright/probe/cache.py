@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, cast
@@ -41,6 +40,8 @@ def content_key(*parts: str | bytes) -> str:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write `data` to `path` so that no reader ever sees a part of it."""
+    import tempfile  # readers start faster without it
+
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".part-")
     try:

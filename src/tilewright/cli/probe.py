@@ -16,9 +16,9 @@ from tilewright.report.output import Output, output_options
 if TYPE_CHECKING:
     from tilewright.cutlass.budget import LineError
     from tilewright.errors import InputError
-    from tilewright.probe.batch import Settings
     from tilewright.probe.headers import Extensions, Headers
     from tilewright.probe.result import ProbeError, ProbeResult
+    from tilewright.probe.rounds import Settings
     from tilewright.probe.run import Request
 
 EXIT_NO = 1
@@ -86,9 +86,9 @@ def command(
     A config needs at least --arch, --a and --tile, and --root a tree that has CUTLASS: a checkout, an installed
     package, or a wheel.
     """
-    from tilewright.probe.batch import Settings
     from tilewright.probe.compiler import find_nvcc
     from tilewright.probe.headers import open_headers
+    from tilewright.probe.rounds import Settings
 
     out = Output(as_json, quiet)
     if not roots:

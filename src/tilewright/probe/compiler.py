@@ -28,6 +28,7 @@ _VERSION_TIMEOUT_S: Final = 60.0
 _DROPPED_VARIABLES: Final = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH")
 """Variables that would add flags or headers of their own to a compile: results must depend on the tree alone."""
 
+_HOST_COMPILERS: Final = ("gcc", "g++", "clang++")
 _KILL_GRACE_S: Final = 2.0
 
 _live: set[subprocess.Popen[bytes]] = set()
@@ -46,8 +47,6 @@ class Compiler:
     path: str
     version: str
     """As 13.0.88."""
-    includes: tuple[str, ...] = ()
-    """Folders of headers that an nvcc from the package index needs beside its own (runtime, CCCL)."""
 
     @property
     def release(self) -> tuple[int, int]:
@@ -157,29 +156,25 @@ def run(command: Sequence[str], cwd: Path, timeout_s: float) -> Finished:
     return Finished(process.returncode, output.decode("utf-8", "replace"))
 
 
-def _package_compilers() -> Iterator[tuple[Path, tuple[str, ...]]]:
-    """nvcc as the wheels of the `probe` extra lay it out, with the include folders it needs."""
+def _package_compilers() -> Iterator[Path]:
+    """nvcc as the wheels of the `probe` extra lay it out: all of CUDA 13's unpack into `nvidia/cu13`, where nvcc finds
+    its headers, nvvm and ptxas by itself (`bin/nvcc.profile`)."""
     for name in ("purelib", "platlib"):
-        root = Path(sysconfig.get_paths()[name]) / "nvidia"
-        for nvcc in sorted(root.glob("cu*/bin/nvcc")) + sorted(root.glob("cuda_nvcc/bin/nvcc")):
-            include = nvcc.parent.parent / "include"
-            found = [include, include / "cccl", root / "cuda_runtime" / "include", root / "cuda_cccl" / "include"]
-            yield nvcc, tuple(str(path) for path in found if path.is_dir())
+        yield from sorted((Path(sysconfig.get_paths()[name]) / "nvidia").glob("cu*/bin/nvcc"))
 
 
-def _candidates(given: str | None) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _candidates(given: str | None) -> Iterator[str]:
     if given is not None:
-        yield given, ()
+        yield given
         return
     for name in ("CUDA_HOME", "CUDA_PATH"):
         home = os.environ.get(name)
         if home:
-            yield str(Path(home) / "bin" / "nvcc"), ()
+            yield str(Path(home) / "bin" / "nvcc")
     on_path = shutil.which("nvcc")
     if on_path:
-        yield on_path, ()
-    for path, includes in _package_compilers():
-        yield str(path), includes
+        yield on_path
+    yield from map(str, _package_compilers())
 
 
 def _version_of(path: str) -> str | None:
@@ -198,11 +193,11 @@ def find_nvcc(given: str | None = None) -> Compiler:
 
     Raises:
         InputError: `given` is not an nvcc.
-        ToolError: the ones found are too old.
+        ToolError: the ones found are too old, or nvcc has no host compiler to preprocess with.
         MissingPartError: there is none.
     """
     too_old: list[str] = []
-    for path, includes in _candidates(given):
+    for path in _candidates(given):
         version = _version_of(path)
         if version is None:
             if given is not None:
@@ -210,8 +205,10 @@ def find_nvcc(given: str | None = None) -> Compiler:
                     "--nvcc", f"--nvcc: {shown(given)} does not answer to --version as an nvcc; give its path."
                 )
             continue
-        compiler = Compiler(path, version, includes)
+        compiler = Compiler(path, version)
         if compiler.release >= MINIMUM:
+            if not any(shutil.which(name) for name in _HOST_COMPILERS) and "NVCC_CCBIN" not in os.environ:
+                raise ToolError("nvcc needs a host C++ compiler and there is none; install g++, or set NVCC_CCBIN.")
             return compiler
         too_old.append(f"{version} at {shown(path)}")
     if too_old:

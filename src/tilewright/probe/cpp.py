@@ -13,19 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tilewright.cutlass.config import KernelConfig
+from tilewright.cutlass.config import KernelConfig, config_to_dict, parse_config
 from tilewright.formats.elements import ELEMENTS
+from tilewright.probe.schedules import Unsupported, epilogue_schedule, kernel_schedule
 from tilewright.probe.tags import TagIndex
 
 __all__ = ["NVCC_ARCH", "KernelTypes", "Unsupported", "kernel_types"]
-
-
-class Unsupported(Exception):  # noqa: N818 - an answer, not a failure: `reason` is the sentence that the user gets
-    """The config is legal, and this probe has no C++ for it. `reason` is one sentence."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -107,109 +100,6 @@ _SCALE_CONFIG: Final = {
     "sm121": "Sm120BlockwiseScaleConfig",
 }
 
-# ---- schedule -> builder tag, by (arch, op_class): the table of the truth rows. {P} is PtrArray in grouped kernels.
-_WS: Final = {
-    "cooperative": "Kernel{P}TmaWarpSpecializedCooperative",
-    "pingpong": "Kernel{P}TmaWarpSpecializedPingpong",
-}
-_SM90: Final = {
-    **_WS,
-    "tma": "KernelTma",
-    "basic": "KernelTmaWarpSpecialized",
-    "cp_async": "KernelCpAsyncWarpSpecialized",
-    "cp_async_cooperative": "KernelCpAsyncWarpSpecializedCooperative",
-    "cp_async_pingpong": "KernelCpAsyncWarpSpecializedPingpong",
-    "basic_fp8_fast_accum": "KernelTmaWarpSpecializedFP8FastAccum",
-    "cooperative_fp8_fast_accum": "Kernel{P}TmaWarpSpecializedCooperativeFP8FastAccum",
-    "pingpong_fp8_fast_accum": "Kernel{P}TmaWarpSpecializedPingpongFP8FastAccum",
-}
-_SCHEDULES: Final[dict[tuple[str, str], dict[str, str]]] = {
-    ("sm120", "tensor_op"): _WS,
-    ("sm120", "block_scaled"): _WS,
-    ("sm120", "blockwise"): {
-        "cooperative": "KernelTmaWarpSpecializedBlockwiseCooperativeSm120",
-        "pingpong": "KernelTmaWarpSpecializedBlockwisePingpongSm120",
-    },
-    ("sm120", "block_scaled_sparse"): {
-        "cooperative": "KernelSparseTmaWarpSpecialized{F}Sm120",
-        "acc2x4": "KernelSparseTmaWarpSpecializedMxf8f6f4Acc2x4Sm120",
-    },
-    ("sm90", "tensor_op"): _SM90,
-    ("sm90", "sparse"): _SM90,
-    ("sm90", "mixed_input"): _SM90,
-    ("sm90", "blockwise"): {name: tag + "FP8Blockwise" for name, tag in _WS.items()},
-    ("sm100", "tensor_op"): {n: f"Kernel{{P}}TmaWarpSpecialized{n[0]}SmSm100" for n in ("1sm", "2sm")},
-    ("sm100", "block_scaled"): {n: f"Kernel{{P}}TmaWarpSpecialized{n[0]}Sm{{F}}Sm100" for n in ("1sm", "2sm")},
-    ("sm100", "blockwise"): {n: f"Kernel{{P}}TmaWarpSpecializedBlockwise{n[0]}SmSm100" for n in ("1sm", "2sm")},
-    ("sm100", "sparse"): {n: f"KernelSparseTmaWarpSpecialized{n[0]}SmSm100" for n in ("1sm", "2sm")},
-    ("sm100", "block_scaled_sparse"): {
-        n: f"KernelSparseTmaWarpSpecialized{n[0]}Sm{{F}}Sm100" for n in ("1sm", "2sm")
-    },
-    ("sm103", "block_scaled"): {
-        n: f"Kernel{{P}}TmaWarpSpecialized{n[0]}SmBlockScaledMxNvf4UltraVs{{V}}Sm103" for n in ("1sm", "2sm")
-    },
-}  # fmt: skip
-
-GROUPED_F8F6F4_SINCE: Final = (4, 6, 0)
-"""From this version on the grouped f8f6f4 builder of SM120 takes the tags ...Sm120<stages> only
-(`builders/sm120_array_mma_builder.inl`)."""
-
-
-def _format_tag(a: str, b: str) -> str:
-    if a == b == "nvfp4":
-        return "Nvf4"
-    return "Mxf4" if a == b == "mxfp4" else "Mxf8f6f4"
-
-
-def _builder_arch(arch: str) -> str:
-    return "sm120" if arch == "sm121" else arch
-
-
-def _version_tuple(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".")) if text[:1].isdigit() else ()
-
-
-def _schedule(config: KernelConfig, tags: TagIndex) -> str:
-    """The builder's schedule tag, fully qualified."""
-    name = config.schedule
-    if name == "auto":
-        return "cutlass::gemm::collective::KernelScheduleAuto"
-    grouped = config.kind == "grouped"
-    family = (_builder_arch(config.arch), config.op_class)
-    if name.startswith("Kernel"):
-        tag = tags.kernel(name)
-        if tag is None:
-            raise Unsupported(tags.no_kernel_tag(name))
-        return tag
-    table = _SCHEDULES.get(family, {})
-    if name not in table:
-        known = ", ".join(["auto", *table])
-        raise Unsupported(
-            f"Schedule {name} has no builder tag for {config.arch} {config.op_class} (known there: {known}); "
-            "give the tag itself (Kernel...)."
-        )
-    if family == ("sm120", "tensor_op") and grouped and _version_tuple(tags.version) >= GROUPED_F8F6F4_SINCE:
-        template = {"cooperative": "Cooperative", "pingpong": "Pingpong"}[name]
-        return f"cutlass::gemm::KernelPtrArrayTmaWarpSpecialized{template}Sm120<2>"
-    text = table[name].format(
-        P="PtrArray" if grouped else "",
-        F=_format_tag(config.a, config.b),
-        V="32" if config.a == "mxfp4" else "16",
-    )
-    tag = tags.kernel(text)
-    if tag is None:
-        raise Unsupported(tags.no_kernel_tag(text))
-    return tag
-
-
-def _epilogue_schedule(config: KernelConfig, tags: TagIndex) -> str:
-    if config.epilogue_schedule == "auto":
-        return "cutlass::epilogue::collective::EpilogueScheduleAuto"
-    tag = tags.epilogue(config.epilogue_schedule)
-    if tag is None:
-        raise Unsupported(tags.no_epilogue_tag(config.epilogue_schedule))
-    return tag
-
 
 def _operand(config: KernelConfig, name: str, narrow: bool) -> str:
     """Element type of an A or B operand as the mainloop builder takes it."""
@@ -273,8 +163,10 @@ def kernel_types(config: KernelConfig, tags: TagIndex) -> KernelTypes:
     """The three types of `config` as C++ for the header tree that `tags` belongs to.
 
     Raises:
+        ConfigError: a KernelConfig that was made by hand holds what `parse_config` would have refused.
         Unsupported: there is no C++ for it: a schedule without a tag, a tag that the tree does not have, ...
     """
+    config = parse_config(config_to_dict(config))
     arch = f"cutlass::arch::{_ARCH_TAG[config.arch]}"
     op = f"cutlass::arch::{_OP_CLASS[config.op_class]}"
     grouped = config.kind == "grouped"
@@ -309,14 +201,14 @@ def kernel_types(config: KernelConfig, tags: TagIndex) -> KernelTypes:
     epilogue = (
         f"typename cutlass::epilogue::collective::CollectiveBuilder<{arch}, {op}, {tile}, {cluster}, {epilogue_tile}, "
         f"{accumulator}, {compute}, {c}, {layout_c}{star}, {config.align_c}, {d}, {layout_d}{star}, {config.align_d}, "
-        f"{_epilogue_schedule(config, tags)}{tail}>::CollectiveOp"
+        f"{epilogue_schedule(config, tags)}{tail}>::CollectiveOp"
     )
     stages = (
         "cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(sizeof(typename E::SharedStorage))>"
         if config.stages == "auto"
         else f"cutlass::gemm::collective::StageCount<{int(config.stages)}>"
     )
-    schedule = _schedule(config, tags)
+    schedule = kernel_schedule(config, tags)
     mainloop = (
         f"typename cutlass::gemm::collective::CollectiveBuilder<{arch}, {op}, {a}, {pair_a}, {align_a}, "
         f"{b}, {pair_b}, {align_b}, {accumulator}, {tile}, {cluster}, {stages}, {schedule}>::CollectiveOp"

@@ -19,11 +19,11 @@ from typing import Any, Final
 
 import msgspec
 
-from tilewright.probe.batch import Job, Settings, include_folders, nvcc_command
 from tilewright.probe.cache import ResultCache, content_key, write_atomically
-from tilewright.probe.compiler import run, stoppable
+from tilewright.probe.compiler import kill_all, run, stoppable
 from tilewright.probe.diagnostics import parse_diagnostics
 from tilewright.probe.result import KernelBuild
+from tilewright.probe.rounds import Job, Settings, include_folders, nvcc_command
 from tilewright.probe.unit import preamble, unit_file
 
 __all__ = ["build_kernels", "parse_ptxas", "section_bytes"]
@@ -111,7 +111,7 @@ def _build(job: Job, settings: Settings) -> KernelBuild | None:
         (folder / "kernel.cu").write_text(text, encoding="utf-8")
         if settings.keep is not None:
             write_atomically(settings.keep / f"kernel-{job.types.arch}-{content_key(text)[:12]}.cu", text.encode())
-        includes = include_folders(job, settings)
+        includes = include_folders(job.headers, settings.extensions if job.types.needs_scatter else None)
         command = nvcc_command(
             settings, job.types.arch, includes, "kernel.cu", "kernel.cubin", "-cubin", "-Xptxas", "-v"
         )
@@ -174,8 +174,6 @@ def build_kernels(
                 if progress is not None:
                     progress(done, len(futures), time.monotonic() - started)
         except BaseException:
-            from tilewright.probe.compiler import kill_all
-
             pool.shutdown(wait=False, cancel_futures=True)
             kill_all()
             raise

@@ -18,6 +18,7 @@ __all__ = [
     "ProbeResult",
     "Tools",
     "compiled_result",
+    "overflow_result",
     "refused_result",
     "unsupported_result",
 ]
@@ -114,7 +115,7 @@ def _scale_factors_short(
     if config.op_class == "block_scaled_sparse":
         vector *= _SPARSE_SCALE_FACTOR
     m, n, k = config.tile
-    for name, rows, stages in (("smem_SFA", m, "stages_a"), ("smem_SFB", n, "stages_b")):
+    for name, rows, stages in (("smem_SFA", m, "stages_a"), ("smem_SFB", n, "stages_a")):
         count = scalars.get(stages) or scalars.get("stages", 0)
         held = fields.get(f"mainloop.tensors.{name}")
         # one byte a scale factor (ue4m3, ue8m0); an empty array still has a sizeof of one
@@ -195,6 +196,21 @@ def refused_result(config: KernelConfig, error: str, at: str, more: list[str]) -
         more_errors=more,
         cause=f"{error} ({at})",
         rules=[f"{error} ({at})"],
+    )
+
+
+def overflow_result(config: KernelConfig, message: str, at: str) -> ProbeResult:
+    """The answer where the capacity assert fired and the types could not be measured without it."""
+    return ProbeResult(
+        id=config.id,
+        status="overflow",
+        type_status="overflow",
+        status_basis="compiled",
+        limit_bytes=LIMITS[config.arch],
+        assert_fired=True,
+        error=message,
+        error_at=at,
+        rules=[f"{message} ({at})"],
     )
 
 

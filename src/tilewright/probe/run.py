@@ -7,11 +7,19 @@ from dataclasses import dataclass
 from functools import partial
 
 from tilewright.cutlass.config import KernelConfig
-from tilewright.probe.batch import Job, Outcome, Settings, compile_jobs
+from tilewright.probe.batch import compile_jobs
 from tilewright.probe.cpp import Unsupported, kernel_types
 from tilewright.probe.headers import NO_SCATTER, Headers
 from tilewright.probe.ptxas import build_kernels
-from tilewright.probe.result import ProbeResult, Tools, compiled_result, refused_result, unsupported_result
+from tilewright.probe.result import (
+    ProbeResult,
+    Tools,
+    compiled_result,
+    overflow_result,
+    refused_result,
+    unsupported_result,
+)
+from tilewright.probe.rounds import Job, Outcome, Settings
 
 __all__ = ["Progress", "Request", "probe"]
 
@@ -42,6 +50,8 @@ def _answer(request: Request, job: Job, outcome: Outcome, settings: Settings) ->
         result = unsupported_result(config, f"The probe has no answer: {outcome.failed}.")
     elif outcome.error is not None:
         result = refused_result(config, outcome.error, outcome.error_at, outcome.more_errors)
+    elif not outcome.scalars:
+        result = overflow_result(config, outcome.assert_fired or "", outcome.error_at)
     else:
         result = compiled_result(config, outcome.scalars, outcome.fields, outcome.names, outcome.assert_fired)
     result.tools = Tools(

@@ -36,10 +36,12 @@ class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class When(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who meets a claim; every condition that is given must hold. `pcie` true: no NVLink between the GPUs."""
+    """Who meets a claim; every condition that is given must hold. `formats`: some large matrix of the model is stored in
+    one of them; `experts`: its routed experts are. `pcie` true: no NVLink between the GPUs."""
 
     arch: list[str] | None = None
     formats: list[str] | None = None
+    experts: list[str] | None = None
     moe: bool | None = None
     dense_quantised: bool | None = None
     library: str | None = None
@@ -70,6 +72,7 @@ class Reader:
 
     arch: str
     formats: frozenset[str]
+    experts: str | None
     moe: bool
     dense_quantised: bool
     library: str | None
@@ -93,6 +96,7 @@ def meets(when: When, reader: Reader) -> bool:
     checks = (
         when.arch is None or reader.arch in when.arch,
         when.formats is None or bool(reader.formats.intersection(when.formats)),
+        when.experts is None or reader.experts in when.experts,
         when.moe is None or reader.moe == when.moe,
         when.dense_quantised is None or reader.dense_quantised == when.dense_quantised,
         when.library is None or reader.library == when.library,

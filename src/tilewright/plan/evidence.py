@@ -26,6 +26,11 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Whether it holds for `version` of the engine or library `name`; None where the version is not known."""
         return within(version, self.windows.get(name))
 
+    def since(self, name: str) -> str:
+        """The version of `name` that it was read in or holds from, empty where the window has no lower bound."""
+        clauses = self.windows.get(name, "").split(",")
+        return next((clause.removeprefix(">=").strip() for clause in clauses if clause.startswith(">=")), "")
+
     @property
     def evidence(self) -> Evidence:
         return Evidence(self.kind, self.text, self.source)

@@ -15,7 +15,7 @@ WEIGHT: dict[Metric, float] = {
     "runs": 0.0,  # not compared: such findings come first, see `rank`
     "decode": 1.0,
     "prefill": 0.5,  # chat traffic spends most of its GPU time in decode; prefill sets the time to first token
-    "capacity": 0.25,  # more KV cache helps only where it is what limits concurrency
+    "capacity": 0.1,  # more KV cache helps only where it is what limits concurrency
     "startup": 0.02,  # a quieter or faster start is welcome, and speeds up no token
 }
 

@@ -1,0 +1,141 @@
+"""Memory of one GPU: the weights as the checkpoint stores them, the KV cache a token, and what is left.
+
+Where the weights do not fit, that is the first finding, with the layouts and checkpoints that would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.errors import InputError
+from tilewright.models.checkpoint import COMPONENTS
+from tilewright.models.memory import GIB, GpuMemory, Parallel, gpu_memory
+from tilewright.plan.engines import launch, layout_flags
+from tilewright.plan.evidence import published
+from tilewright.plan.finding import Draft, Evidence, Fact, Fix, Gain, Outcome
+from tilewright.plan.registry import Rule
+from tilewright.plan.target import Target
+
+MOST_GPUS = 64
+"""Largest group that is proposed when the weights do not fit on the GPUs that are there."""
+
+
+def gib(size: float) -> float:
+    return round(size / GIB, 2)
+
+
+def _table(target: Target) -> dict[str, object]:
+    memory = target.memory
+    share, origin = target.memory_share
+    formats = target.component_formats
+    rows = [
+        {"part": COMPONENTS[name], "format": formats.get(name), "bytes": size, "gib": gib(size)}
+        for name, size in sorted(memory.weights.components.items(), key=lambda item: -item[1])
+    ]
+    kv = memory.kv
+    return {
+        "layout": target.layout,
+        "total_bytes": memory.total,
+        "total_gib": gib(memory.total),
+        "share": share,
+        "share_source": origin,
+        "usable_gib": gib(memory.usable),
+        "weights_bytes": memory.weights.runtime,
+        "weights_gib": gib(memory.weights.runtime),
+        "parts": rows,
+        "left_bytes": memory.left,
+        "left_gib": gib(memory.left),
+        "kv_layout": kv.layout if kv else None,
+        "kv_bytes_per_token": kv.per_token if kv else None,
+        "kv_fixed_bytes": kv.fixed if kv else None,
+        "kv_replicated": kv.replicated if kv else None,
+        "kv_tokens": memory.tokens,
+        "note": memory.note,
+        "basis": "exact for weights and cache as stored; graphs and activations come out of what is left",
+    }
+
+
+def _fits(target: Target, parallel: Parallel) -> GpuMemory | None:
+    try:
+        memory = target.memory_of(parallel)
+    except InputError:  # more stages than layers, an unknown cache: no layout to propose
+        return None
+    return memory if memory.left > 0 else None
+
+
+def _alternatives(target: Target) -> list[str]:
+    """Ways to make the model fit, in words, cheapest first: another layout here, another checkpoint, more GPUs."""
+    out: list[str] = []
+    same = target.parallel.gpus
+    for pp in (1, 2, 4, 8):
+        if target.gpus % pp or (target.gpus // pp, pp) == (target.parallel.tp, target.parallel.pp):
+            continue
+        memory = _fits(target, Parallel(tp=target.gpus // pp, pp=pp))
+        if memory:
+            out.append(
+                f"TP{target.gpus // pp}{f' PP{pp}' if pp > 1 else ''} on these GPUs leaves {gib(memory.left)} GiB"
+            )
+            break
+    for checkpoint in target.model.checkpoints:
+        if checkpoint is target.model.checkpoint:
+            continue
+        memory = gpu_memory(target.model, target.gpu, checkpoint, target.parallel, fraction=target.memory_share[0])
+        if memory.left > 0:
+            out.append(f"{checkpoint.name} in the same layout leaves {gib(memory.left)} GiB")
+    size = max(same, target.gpus) * 2
+    while size <= MOST_GPUS:
+        memory = _fits(target, Parallel(tp=size))
+        if memory:
+            out.append(f"{size} GPUs (TP{size}) leave {gib(memory.left)} GiB on each")
+            break
+        size *= 2
+    return out
+
+
+def run(target: Target) -> Iterator[Outcome]:
+    memory = target.memory
+    yield Fact("memory", _table(target))
+    if memory.left > 0:
+        return
+    share, origin = target.memory_share
+    ways = _alternatives(target)
+    former = launch(
+        target.engine, target.model.name, layout_flags(target.engine, target.parallel.tp, target.parallel.pp)
+    )
+    yield Draft(
+        id="does_not_fit",
+        title=f"{target.model.name} does not fit: {gib(memory.weights.runtime)} GiB of weights a GPU, "
+        f"{gib(memory.usable)} GiB usable",
+        layer="model",
+        evidence=[
+            Evidence(
+                "exact",
+                f"{target.layout}: {memory.weights.runtime:,} bytes of weights on the fullest GPU as "
+                f"{target.model.checkpoint.name} stores them; {memory.total:,} bytes of memory x {share:.3f} = "
+                f"{memory.usable:,}.",
+                f"shapes of {target.model.source or target.model.key}; {origin}",
+            ),
+            *published("kv_budget"),
+        ],
+        cause="The weights alone are larger than what the engine may use, before any KV cache.",
+        fix=Fix(
+            ("One of: " + "; ".join(ways) + ".")
+            if ways
+            else "No layout up to "
+            f"{MOST_GPUS} of these GPUs and no known checkpoint of this model fits; take a smaller model or GPUs with "
+            "more memory.",
+            [
+                f"tilewright plan --model {target.model.key} --gpu {target.gpu.key} --gpus "
+                f"{max(target.gpus, target.parallel.gpus) * 2} --engine {target.engine}"
+            ],
+        ),
+        gain=Gain("the server starts", None, None, None, "exact"),
+        metric="runs",
+        confidence=1.0,
+        effort_h=1.0,
+        confirm="The engine's log reports weights of this size and a KV cache above zero tokens.",
+        undo=f"Start with the former layout: `{former}`",
+    )
+
+
+RULE = Rule(id="memory_fit", looks_at="memory of one GPU", run=run)

@@ -1,0 +1,101 @@
+"""Multi-token prediction, where the same stack was measured with and without it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+from tilewright.plan.engines import launch
+from tilewright.plan.finding import Draft, Evidence, Fix, Gain, Outcome
+from tilewright.plan.registry import Rule
+from tilewright.plan.rules.memory_fit import gib
+from tilewright.plan.seen import flag
+from tilewright.plan.tables import speculation
+from tilewright.plan.target import Target
+
+_FLAGS = {
+    "sglang": (
+        "--speculative-algorithm EAGLE",
+        "--speculative-num-steps 3",
+        "--speculative-eagle-topk 1",
+        "--speculative-num-draft-tokens 4",
+    ),
+    "vllm": ("""--speculative-config '{"method":"mtp","num_speculative_tokens":3}'""",),
+}
+
+
+def run(target: Target) -> Iterator[Outcome]:
+    if not target.model.mtp_layers or target.engine not in _FLAGS:
+        return
+    if flag(target.snapshot, "--speculative-algorithm", "--speculative-algo", "--speculative-config") not in (
+        None,
+        False,
+    ):
+        return
+    pair = speculation(target)
+    if pair is None:
+        return
+    evidence = [
+        Evidence(
+            "published",
+            f"{target.model.key} on {target.gpu_title}, tok/s without -> with multi-token prediction: {pair.text()} "
+            "requests.",
+            pair.source,
+        )
+    ]
+    if not target.model.checkpoint.has_mtp:
+        yield Draft(
+            id="mtp_checkpoint",
+            title="This checkpoint has no multi-token-prediction layer; one that has it decodes faster",
+            layer="model",
+            evidence=evidence,
+            cause="Speculative decoding needs the prediction layer's weights, and this checkpoint leaves them out.",
+            fix=Fix(
+                "Take a checkpoint of this model that has them: 'tilewright models' lists which do.",
+                [f"tilewright models {target.model.key}"],
+            ),
+            gain=_gain([gain for _, gain in pair.gains()]),
+            confidence=0.4,
+            effort_h=4.0,
+            numerics="another checkpoint",
+            confirm="The engine logs an acceptance length above 1; tok/s at one request rises.",
+            undo="Serve the former checkpoint.",
+        )
+        return
+    extra = target.memory_of(target.parallel, mtp=True)
+    cost = extra.weights.runtime - target.memory.weights.runtime
+    yield Draft(
+        id="speculative_decoding",
+        title="Switch multi-token prediction on, unless it already is",
+        layer="runtime",
+        evidence=[
+            *evidence,
+            Evidence(
+                "exact",
+                f"Its weights take {gib(cost)} GiB a GPU in {target.layout}; room for {extra.tokens:,} KV tokens is "
+                "left "
+                f"(without it {target.memory.tokens:,}).",
+                f"{target.model.checkpoint.name}, as stored",
+            ),
+        ],
+        cause="At few requests a step costs the same for one token as for four: it waits for weights, launches and "
+        "all-reduces. Drafted tokens use what is there already.",
+        fix=Fix(
+            "Draft three tokens a step and look at the acceptance length before trying more.",
+            [launch(target.engine, target.model.name, *_FLAGS[target.engine])],
+        ),
+        gain=_gain([gain for _, gain in pair.gains()]),
+        confidence=0.6,
+        effort_h=1.0,
+        risk="with large batches the drafts cost more than they save; measure at your own load",
+        numerics="unchanged in distribution: drafts are verified by the model",
+        confirm="Acceptance length above 2 in the metrics, tok/s at 1 and at your usual number of requests.",
+        undo="Start without the speculative flags.",
+    )
+
+
+def _gain(values: list[float]) -> Gain:
+    return Gain("decode tok/s, %", round(min(values), 1), round(median(values), 1), round(max(values), 1), "published")
+
+
+RULE = Rule(id="speculative", looks_at="speculative decoding", run=run)

@@ -1,0 +1,172 @@
+"""What a plan is for: the model as its checkpoint quantises it, the GPUs, the engine, and what else was given.
+
+Everything that several rules derive from these inputs is derived here, once, when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tilewright.errors import InputError
+from tilewright.hardware.gpu import Gpu
+from tilewright.models.checkpoint import COMPONENTS
+from tilewright.models.formats import WeightFormat, weight_format
+from tilewright.models.memory import GpuMemory, Parallel, component_formats, gpu_memory
+from tilewright.models.records import Model
+from tilewright.plan.claims import Reader
+from tilewright.plan.engines import SHARE_FLAGS, TITLES, memory_share
+from tilewright.plan.log import Hit
+from tilewright.plan.seen import flag
+from tilewright.plan.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from tilewright.plan.library import LibraryView
+
+FP4_ARCHS = frozenset({"sm100", "sm103", "sm120", "sm121"})
+"""Architectures whose tensor cores multiply FP4 (CUTLASS: sm100/sm103 tcgen05, sm120/sm121 mma.block_scale)."""
+SM12X = frozenset({"sm120", "sm121"})
+
+_FAMILY_OF_FORMAT = {
+    "nvfp4": "nvfp4",
+    "nvfp4_w4a16": "nvfp4",
+    "mxfp4": "mxfp4",
+    "mxfp8": "mxfp8",
+    "fp8": "fp8",
+    "fp8_block": "fp8",
+    "fp8_channel": "fp8",
+    "fp8_w8a16": "fp8",
+    "int8": "int8",
+    "int8_w8a16": "int8",
+    "int4": "int4",
+    "bf16": "bf16",
+    "f16": "bf16",
+}
+"""Weight formats -> the format families that claims and rules speak of."""
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """The inputs of a plan. `parallel` is the layout asked about, `layout_given` whether the user chose it."""
+
+    model: Model
+    gpu: Gpu
+    gpus: int
+    engine: str
+    engine_version: str | None
+    parallel: Parallel
+    layout_given: bool = False
+    library: LibraryView | None = None
+    snapshot: Snapshot | None = None
+    snapshot_source: str = "snapshot"
+    log: dict[str, Hit] | None = None
+    log_source: str = "log"
+    notes: list[str] = field(default_factory=lambda: list[str]())
+
+    @property
+    def engine_title(self) -> str:
+        return TITLES[self.engine]
+
+    @property
+    def engine_named(self) -> str:
+        """The engine with its version, where that is known."""
+        return f"{self.engine_title} {self.engine_version}" if self.engine_version else self.engine_title
+
+    @property
+    def gpu_title(self) -> str:
+        return f"{self.gpus}x {self.gpu.name}"
+
+    @property
+    def layout(self) -> str:
+        parts = [f"TP{self.parallel.tp}"]
+        parts += [f"PP{self.parallel.pp}"] if self.parallel.pp > 1 else []
+        parts += [f"EP{self.parallel.ep}"] if self.parallel.ep > 1 else []
+        return " ".join(parts)
+
+    @property
+    def sm12x(self) -> bool:
+        return self.gpu.arch in SM12X
+
+    @property
+    def fp4_cores(self) -> bool:
+        """Whether the GPU multiplies FP4 in its tensor cores."""
+        return self.gpu.arch in FP4_ARCHS
+
+    @property
+    def pcie(self) -> bool:
+        """Whether the GPUs of one host talk over PCIe: no NVLink, as far as the catalogue knows."""
+        return not self.gpu.value("interconnect_nvlink_gbs_bidir") and self.gpu.key != "gb10"
+
+    @cached_property
+    def component_formats(self) -> dict[str, str]:
+        """Component of the model -> the format that most of its parameters are stored in."""
+        table = component_formats(self.model)
+        return {name: max(table[name].items(), key=lambda item: item[1])[0] for name in COMPONENTS if name in table}
+
+    @property
+    def expert_format(self) -> WeightFormat | None:
+        """The format of the routed experts; None for a model without any."""
+        name = self.component_formats.get("experts_w13")
+        return weight_format(name) if name else None
+
+    @property
+    def expert_family(self) -> str | None:
+        fmt = self.expert_format
+        return None if fmt is None else _FAMILY_OF_FORMAT.get(fmt.name, fmt.name)
+
+    @cached_property
+    def families(self) -> frozenset[str]:
+        """Format families in use among the large matrices of the model."""
+        big = ("experts_w13", "experts_w2", "shared_experts", "dense_mlp", "attention", "linear_attention", "mamba")
+        return frozenset(
+            _FAMILY_OF_FORMAT.get(name, name) for part, name in self.component_formats.items() if part in big
+        )
+
+    @property
+    def dense_quantised(self) -> bool:
+        """Whether layers beside the routed experts are stored in FP4."""
+        dense = ("shared_experts", "dense_mlp", "attention")
+        return any(self.component_formats.get(part) in ("nvfp4", "mxfp4") for part in dense)
+
+    @cached_property
+    def memory_share(self) -> tuple[float, str]:
+        """(share of memory for weights and cache, where it comes from): the snapshot's flag before the default."""
+        value = flag(self.snapshot, *SHARE_FLAGS[self.engine])
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
+            return float(value), f"{SHARE_FLAGS[self.engine][0]} in {self.snapshot_source}"
+        total = self.gpu.memory_bytes
+        if total is None:
+            msg = (
+                f"How much memory a {self.gpu.name} has is unknown, so no plan can be made for it; give another --gpu."
+            )
+            raise InputError("gpu", msg)
+        return memory_share(self.engine, total, self.parallel.tp)
+
+    def memory_of(self, parallel: Parallel, *, kv_layout: str = "", mtp: bool = False) -> GpuMemory:
+        """Memory of the fullest GPU in another layout or with another cache."""
+        return gpu_memory(
+            self.model, self.gpu, parallel=parallel, fraction=self.memory_share[0], kv_layout=kv_layout, mtp=mtp
+        )
+
+    @cached_property
+    def memory(self) -> GpuMemory:
+        return self.memory_of(self.parallel)
+
+    @cached_property
+    def reader(self) -> Reader:
+        """Which claims the reader of this plan meets."""
+        return Reader(
+            arch=self.gpu.arch,
+            formats=self.families,
+            experts=self.expert_family,
+            moe=self.model.moe is not None,
+            dense_quantised=self.dense_quantised,
+            library=self.library.name if self.library else None,
+            engine=self.engine,
+            engine_version=self.engine_version,
+            gpus=self.gpus,
+            pcie=self.pcie,
+            smem_optin=self.gpu.smem_optin_bytes,
+            smem_per_sm=self.gpu.value("smem_per_sm_bytes"),
+        )

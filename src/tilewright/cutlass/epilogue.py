@@ -55,6 +55,8 @@ class EpilogueKey:
     layout_sfd: str
     swap_ab: bool
     epilogue_tile: tuple[int, int] | None
+    acc: str
+    """Accumulator format, which is what the fusion computes in."""
 
 
 def epilogue_key(config: KernelConfig) -> EpilogueKey:
@@ -78,6 +80,7 @@ def epilogue_key(config: KernelConfig) -> EpilogueKey:
         config.layout_sfd or layout_d,
         config.swap_ab,
         None if config.epilogue_tile == "auto" else config.epilogue_tile,
+        config.acc,
     )
 
 
@@ -191,6 +194,7 @@ def epilogue(key: EpilogueKey) -> Epilogue | Broken:
         swap_ab=key.swap_ab,
         layout_sfd=key.layout_sfd,
         layout_d=key.layout_d,
+        acc=key.acc,
     )
     if isinstance(thread, Broken):
         return thread

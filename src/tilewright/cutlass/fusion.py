@@ -22,11 +22,11 @@ EMPTY_BYTES: Final = 1
 ALIGNED: Final = 16
 """alignof cutlass::array_aligned."""
 COMPUTE_BYTES: Final = 4
-"""sizeof float: ElementCompute, and the router scale of finalize."""
-ROW_SCALE_SYNC: Final = 2 * 4 * 8 * COMPUTE_BYTES
-"""Sm120BlockScaleFactorRowStore: 2 warp groups x 4 warps x 8 quads exchange one float each."""
-COL_SCALE_SYNC: Final = 2 * 4 * 4 * COMPUTE_BYTES
-"""Sm120BlockScaleFactorColStore: 2 warp groups x 4 warps x 4 threads of a quad exchange one float each."""
+"""sizeof float: the usual ElementCompute, and the router scale of finalize."""
+ROW_SCALE_SYNC: Final = 2 * 4 * 8
+"""Sm120BlockScaleFactorRowStore: 2 warp groups x 4 warps x 8 quads exchange one ElementCompute each."""
+COL_SCALE_SYNC: Final = 2 * 4 * 4
+"""Sm120BlockScaleFactorColStore: 2 warp groups x 4 warps x 4 threads of a quad exchange one ElementCompute each."""
 
 
 class FusionStorage(NamedTuple):
@@ -54,10 +54,12 @@ def fusion_storage(
     swap_ab: bool,
     layout_sfd: str,
     layout_d: str,
+    acc: str = "f32",
 ) -> FusionStorage | Broken:
     """Shared storage of `fusion` on an SM120 epilogue, or the rule that it breaks.
 
     Args:
+        acc: accumulator format, which is ElementCompute too (float for int32).
         tile_n: N extent of the CTA tile, elements (row vectors are staged whole).
         output: element format of the tile in shared memory.
     """
@@ -73,10 +75,10 @@ def fusion_storage(
         if swap_ab:
             size = tile_n * COMPUTE_BYTES
             return FusionStorage(size, ALIGNED, f"router scales along N, swapped: {tile_n} x float")
-        size = tile_n * ELEMENTS[output].bits // 8
+        size = tile_n * _sizeof(output)
         return FusionStorage(size, ALIGNED, f"bias along N: {tile_n} x {output}")
     if fusion == "block_scale_out":
-        return _block_scale(grouped, epilogue_tile, output, activation, layout_sfd)
+        return _block_scale(grouped, epilogue_tile, output, activation, layout_sfd, acc)
     if grouped:
         return _missing(
             f"{fusion} has no ptr-array callbacks:", "use kind dense, or add the bias in the finalize fusion."
@@ -84,13 +86,18 @@ def fusion_storage(
     if fusion == "per_row_bias":
         return empty
     if fusion == "per_col_bias":
-        size = tile_n * ELEMENTS[output].bits // 8
+        size = tile_n * _sizeof(output)
         return FusionStorage(size, ALIGNED, f"bias along N: {tile_n} x {output}")
     return _auxiliary(epilogue_tile, stages_d, output, layout_d)
 
 
+def _sizeof(name: str) -> int:
+    """sizeof an element of a row vector, which is an array_aligned of the type itself: FP4 and FP6 take a byte."""
+    return max(1, ELEMENTS[name].bits // 8)
+
+
 def _block_scale(
-    grouped: bool, tile: tuple[int, int], output: str, activation: str | None, layout_sfd: str
+    grouped: bool, tile: tuple[int, int], output: str, activation: str | None, layout_sfd: str, acc: str
 ) -> FusionStorage | Broken:
     fmt = ELEMENTS[output]
     if not fmt.block_scaled:
@@ -118,8 +125,10 @@ def _block_scale(
             STORE_VISITOR,
             f"The epilogue tile may hold {', '.join(map(str, allowed))} scale vectors, not {extent // vector}.",
         )
-    size = ROW_SCALE_SYNC if row else COL_SCALE_SYNC
-    return FusionStorage(size, ALIGNED, f"absolute maxima that {size // COMPUTE_BYTES} threads exchange")
+    count, compute = ROW_SCALE_SYNC if row else COL_SCALE_SYNC, "f16" if acc == "f16" else "f32"
+    return FusionStorage(
+        count * _sizeof(compute), ALIGNED, f"absolute maxima ({compute}) that {count} threads exchange"
+    )
 
 
 def _auxiliary(tile: tuple[int, int], stages_d: int, output: str, layout_d: str) -> FusionStorage | Broken:

@@ -88,7 +88,7 @@ def _checkpoint(key: str, index: int, entry: dict[str, Any], sources: Any) -> di
     else:
         if "unquantised_patterns" not in entry:
             raise SystemExit(f"{key}: checkpoint {name} is described in words and no decision says how to take it")
-        out["quantization"] = _quantisation(entry)
+        out["quantization"] = _quantisation({**entry, **rule})
     for field in ("has_mtp", "experts"):
         if field in rule:
             out[field] = rule[field]

@@ -174,6 +174,8 @@ CHECKPOINTS: dict[tuple[str, int], dict[str, Any]] = {
         ],
         "note": "the multi-token-prediction layer is taken as left alone, as in nvidia/DeepSeek-V3.1-NVFP4",
     },
+    # The same config.json holds kv_cache_scheme {num_bits 8, type float}, which the facts' table has no column for.
+    ("Kimi-K2", 1): {"kv_cache_quant_algo": "FP8"},
     # The stored copy's quantized_layers (read in the source named) list layers.N.ffn.experts as NVFP4 and no others.
     ("DeepSeek-V4-Flash", 0): {
         "format": "nvfp4",

@@ -95,7 +95,8 @@ def _checkpoint_json(model: Model, checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
-def _model_json(model: Model) -> dict[str, Any]:
+def _summary_json(model: Model) -> dict[str, Any]:
+    """What a model is, without the bytes of its checkpoints."""
     unknown = Figure()
     return {
         "key": model.key,
@@ -103,8 +104,6 @@ def _model_json(model: Model) -> dict[str, Any]:
         "hf_ids": list(model.hf_ids),
         "family": model.family,
         "source": model.source,
-        "config": model.config,
-        "config_sources": model.config_sources,
         "hidden": model.hidden,
         "vocab": model.vocab,
         "layers": {
@@ -131,8 +130,17 @@ def _model_json(model: Model) -> dict[str, Any]:
             "published_total_b": figure_json(model.published_total_b or unknown, "1e9"),
             "published_active_b": figure_json(model.published_active_b or unknown, "1e9"),
         },
-        "kv_bytes_per_token": _cache_bytes(model),
         "checkpoint": model.checkpoint.name,
+        "checkpoints": [item.name for item in model.checkpoints],
+    }
+
+
+def _model_json(model: Model) -> dict[str, Any]:
+    return {
+        **_summary_json(model),
+        "config": model.config,
+        "config_sources": model.config_sources,
+        "kv_bytes_per_token": _cache_bytes(model),
         "checkpoints": [_checkpoint_json(model, item) for item in model.checkpoints],
         "tensor_parallel": [
             {"tp": item.tp, "legal": item.legal, "problems": list(item.problems), "notes": list(item.notes)}
@@ -151,12 +159,6 @@ def _model_json(model: Model) -> dict[str, Any]:
         "notes": list(model.notes),
         "problems": list(model.problems),
     }
-
-
-def _summary_json(model: Model) -> dict[str, Any]:
-    full = _model_json(model)
-    keys = ("key", "name", "hf_ids", "family", "source", "layers", "attention", "moe", "parameters")
-    return {**{key: full[key] for key in keys}, "checkpoints": [item.name for item in model.checkpoints]}
 
 
 def _print_all(out: Output) -> None:

@@ -73,6 +73,8 @@ def _model_type(source: _Source) -> str:
     outer = source.outer.text("model_type")
     if outer == "kimi_k25" and inner == "kimi_k2":
         return "kimi_k25_text"  # the same layers under other names
+    if source.fields.has("o_lora_rank"):
+        return "deepseek_v4"  # also under other names: reference code calls it deepseek_ref
     return inner or outer
 
 
@@ -250,7 +252,8 @@ def _dtype(source: _Source, notes: list[str]) -> str:
         if name in _DTYPES:
             return _DTYPES[name]
         if name:
-            raise fields.error("dtype", f"must be one of {', '.join(_DTYPES)}, not {shown(name)}")
+            notes.append(f"dtype {shown(name)} is not one of {', '.join(_DTYPES)}: BF16 is assumed")
+            return "bf16"
     notes.append("the config names no dtype: BF16 is assumed for what is not quantised")
     return "bf16"
 

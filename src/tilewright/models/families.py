@@ -34,9 +34,7 @@ class Family:
     known: bool = True
 
 
-_LLAMA = Naming()
-_MIXTRAL = Naming(moe="block_sparse_moe", gate="w1", up="w3", down="w2")
-_MINIMAX = Naming(moe="block_sparse_moe", gate="w1", up="w3", down="w2")
+_MIXTRAL = Naming(moe="block_sparse_moe", expert_parts=("w1", "w3", "w2"))
 _NEMOTRON_H = Naming(
     layers="backbone.layers",
     attention="mixer",
@@ -87,8 +85,8 @@ FAMILIES: dict[str, Family] = {
     "qwen3_5_text": Family(naming=_QWEN35, qk_norm="head", output_gate=True),
     "qwen3_5_moe_text": Family(naming=_QWEN35, qk_norm="head", shared_gate=True, output_gate=True),
     "mixtral": Family(naming=_MIXTRAL),
-    "minimax_m2": Family(naming=_MINIMAX, qk_norm="full"),
-    "minimax_m3": Family(naming=_MINIMAX, qk_norm="head"),
+    "minimax_m2": Family(naming=_MIXTRAL, qk_norm="full"),
+    "minimax_m3": Family(naming=_MIXTRAL, qk_norm="head"),
     "gpt_oss": Family(naming=_GPT_OSS, sinks=True, expert_biases=True),
     "glm4_moe": Family(biases="config_qkv", qk_norm="config"),
     "glm4_moe_lite": Family(),
@@ -122,6 +120,7 @@ ALIASES: dict[str, str] = {
     "gemma3": "gemma3_text",
     "mistral3": "mistral",
     "kimi_k25": "kimi_k25_text",
+    "minimax_m3_vl": "minimax_m3",
 }
 
 # Model types whose layers this record cannot describe: a count of them would be wrong, so none is given.

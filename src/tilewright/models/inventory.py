@@ -180,13 +180,14 @@ def _experts(write: _Writer, moe: Moe) -> None:
     width, gated = moe.latent or model.hidden, model.gated
     rows = moe.inter * (2 if gated else 1)
     # Experts are one row with the number 0: a pattern that tells experts of one layer apart does not exist in practice.
-    first = naming.gate if gated else naming.up
+    gate, up, down = naming.expert_parts or (naming.gate, naming.up, naming.down)
+    first = gate if gated else up
     write.add(
         "experts_w13", f"{path}.0.{first}", rows, width, "expert_out", count=count, parts=2 if gated else 1,
         bias=rows if moe.biases else 0,
     )  # fmt: skip
     write.add(
-        "experts_w2", f"{path}.0.{naming.down}", width, moe.inter, "expert_in", count=count,
+        "experts_w2", f"{path}.0.{down}", width, moe.inter, "expert_in", count=count,
         bias=width if moe.biases else 0,
     )  # fmt: skip
     write.add(

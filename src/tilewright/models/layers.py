@@ -19,6 +19,8 @@ _MIXERS: dict[str, Mixer] = {
     "full_attention": "attention",
     "attention": "attention",
     "chunked_attention": "attention",
+    "deepseek_sparse_attention": "attention",
+    "sparse_attention": "attention",
     "sliding_attention": "sliding",
     "linear_attention": "linear",
     "mamba": "mamba",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 from tilewright.errors import AmbiguousNameError, InputError, UnknownNameError, nearest, shown
 from tilewright.models.catalogue import build_model, entries
-from tilewright.models.checkpoint import Checkpoint
 from tilewright.models.config import parse_model_config
 from tilewright.models.inventory import parameters
 from tilewright.models.quantisation import parse_quantisation
@@ -39,31 +39,38 @@ def _tail(name: str) -> str:
     return tail[len(_OWNER) :] if tail.lower().startswith(_OWNER) else tail
 
 
+@lru_cache(maxsize=64)
+def _with_checkpoint(key: str, name: str) -> Model:
+    """The catalogue's model with one of its checkpoints chosen; the same object each time, as it is costly to count."""
+    model = build_model(key)
+    checkpoint = next(made for made in model.checkpoints if made.name == name)
+    moe = model.moe
+    if moe is not None and checkpoint.experts:  # a pruned checkpoint
+        moe = replace(moe, experts=checkpoint.experts)
+    return replace(model, name=_tail(name), checkpoint=checkpoint, moe=moe)
+
+
 def _from_catalogue(name: str) -> Model | None:
     """The model whose key, name, id or checkpoint is `name`, the checkpoint chosen with it."""
     wanted = _folded(name)
     owner = "/" in wanted
-    hits: list[tuple[str, Checkpoint | None]] = []
+    hits: list[tuple[str, str]] = []
     for entry in entries():
         names = [_folded(item) for item in entry.names]
         # A Hugging Face id may be typed without its owner; one typed with an owner must be that owner's.
         if wanted in names or (not owner and _tail(wanted) in map(_tail, names)):
-            hits.append((entry.key, None))
+            hits.append((entry.key, ""))
             continue
         for item in entry.checkpoints:
             folded = _folded(item)
             if wanted == folded or (not owner and _tail(wanted) == _tail(folded)):
-                checkpoint = next(made for made in build_model(entry.key).checkpoints if made.name == item)
-                hits.append((entry.key, checkpoint))
+                hits.append((entry.key, item))
     if not hits:
         return None
     if len(hits) > 1:
-        raise AmbiguousNameError("model", name, [checkpoint.name if checkpoint else key for key, checkpoint in hits])
+        raise AmbiguousNameError("model", name, [checkpoint or key for key, checkpoint in hits])
     key, checkpoint = hits[0]
-    model = build_model(key)
-    if checkpoint is None:
-        return model
-    return replace(model, name=_tail(checkpoint.name), checkpoint=checkpoint)
+    return _with_checkpoint(key, checkpoint) if checkpoint else build_model(key)
 
 
 def _looks_like_path(name: str) -> bool:
@@ -138,7 +145,7 @@ def resolve_model(name: str | Path) -> Model:
     text = str(name)
     if len(text) > MAX_NAME:
         raise InputError("model", f"A name of {len(text):,} characters is not looked up (at most {MAX_NAME:,}).")
-    if isinstance(name, str) and not _looks_like_path(text):
+    if isinstance(name, str) and not text.startswith((".", "~", os.sep)):
         found = _from_catalogue(text)
         if found is not None:
             return found

@@ -82,7 +82,7 @@ class Patterns:
             if text.startswith("re:"):
                 expressions.append(_compile(text[3:], where))
             elif _GLOB.search(text):
-                globs.append(stripped(text))
+                globs += [text, stripped(text)]
             elif "." in text:
                 exact.add(stripped(text))
             else:
@@ -110,8 +110,13 @@ class Patterns:
         parents = [".".join(pieces[: i + 1]) for i in range(len(pieces))]
         if not self._exact.isdisjoint(parents):
             return True
-        if self._glob is not None and any(self._glob.match(parent) for parent in parents):
-            return True
+        if self._glob is not None:
+            # A glob may spell the prefix out or start with a star that stands for it.
+            if name != short:
+                full = name.split(".")
+                parents += [".".join(full[: i + 1]) for i in range(len(full))]
+            if any(self._glob.match(parent) for parent in parents):
+                return True
         return bool(self._expressions) and self._matches_expression(name, short)
 
     def names_exactly(self, name: str) -> bool:

@@ -12,38 +12,43 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 from tilewright.errors import InputError, shown
 
-__all__ = ["MAX_CONFIG_BYTES", "Fields", "decode_object", "read_capped", "read_object"]
+__all__ = ["MAX_CONFIG_BYTES", "Fields", "decode_object", "open_regular", "read_capped", "read_object"]
 
 MAX_CONFIG_BYTES = 32 << 20
 """Largest config.json or hf_quant_config.json that is read. The largest real one that is known (a quantisation map of
 every expert of MiniMax-M3) has 3 MB."""
 
 
-def read_capped(path: Path, cap: int, what: str) -> bytes:
-    """The bytes of a regular file of at most `cap` bytes.
+def open_regular(path: Path, what: str) -> tuple[BinaryIO, int]:
+    """A regular file, opened for reading, and its size.
 
-    Raises InputError when it is missing, no regular file (a device, a pipe), larger, or unreadable.
+    It is opened without blocking and examined through the handle: the name may be a pipe, a device, or change
+    meanwhile. Raises InputError when it is missing, unreadable, or anything else than a file.
     """
     try:
-        # Opened without blocking and examined through the handle: the name may be a pipe, or change meanwhile.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     except FileNotFoundError:
         raise InputError(what, f"{shown(str(path))} does not exist.") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(what, f"{shown(str(path))} cannot be opened: {reason}.") from None
-    with os.fdopen(handle, "rb") as stream:
-        info = os.fstat(stream.fileno())
-        if not stat.S_ISREG(info.st_mode):
-            raise InputError(what, f"{shown(str(path))} is not a regular file.")
-        if info.st_size > cap:
-            raise InputError(
-                what, f"{shown(str(path))} has {info.st_size:,} bytes; a {what} of more than {cap:,} is not read."
-            )
+    info = os.fstat(handle)
+    if not stat.S_ISREG(info.st_mode):
+        os.close(handle)
+        raise InputError(what, f"{shown(str(path))} is not a regular file.")
+    return os.fdopen(handle, "rb"), info.st_size
+
+
+def read_capped(path: Path, cap: int, what: str) -> bytes:
+    """The bytes of a regular file of at most `cap` bytes. Raises InputError when it is larger or cannot be read."""
+    stream, size = open_regular(path, what)
+    with stream:
+        if size > cap:
+            raise InputError(what, f"{shown(str(path))} has {size:,} bytes; a {what} of more than {cap:,} is not read.")
         try:
             data = stream.read(cap + 1)
         except OSError as error:

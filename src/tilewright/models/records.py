@@ -167,6 +167,8 @@ class Naming:
     gate: str = "gate_proj"
     up: str = "up_proj"
     down: str = "down_proj"
+    expert_parts: tuple[str, str, str] | None = None
+    """gate, up and down of routed experts where they are called otherwise than those of other MLPs."""
     embedding: str = "model.embed_tokens"
     head: str = "lm_head"
     mtp: str = ""

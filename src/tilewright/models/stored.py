@@ -7,16 +7,14 @@ a pruned checkpoint with a stale `num_experts`, say, or layers in another format
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from tilewright.errors import InputError, shown
-from tilewright.models.reading import decode_object, read_object
+from tilewright.models.reading import decode_object, open_regular, read_object
 
 __all__ = ["StoredWeights", "read_stored"]
 
@@ -95,17 +93,11 @@ class _Count:
 def _header(path: Path) -> Mapping[str, Any]:
     """The header of one safetensors file. Raises InputError when it is none or is cut short."""
     where = shown(path.name)
-    try:
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
-    except OSError as error:
-        raise InputError("weights", f"{where} cannot be opened: {error.strerror}.") from None
-    with os.fdopen(handle, "rb") as stream:
-        info = os.fstat(stream.fileno())
-        if not stat.S_ISREG(info.st_mode):
-            raise InputError("weights", f"{where} is not a regular file.")
+    stream, size = open_regular(path, "weights")
+    with stream:
         prefix = stream.read(_LENGTH_BYTES)
         length = int.from_bytes(prefix, "little")
-        if len(prefix) < _LENGTH_BYTES or length > min(MAX_HEADER_BYTES, info.st_size - _LENGTH_BYTES):
+        if len(prefix) < _LENGTH_BYTES or length > min(MAX_HEADER_BYTES, size - _LENGTH_BYTES):
             raise InputError("weights", f"{where} is no whole safetensors file: its header does not fit in it.")
         return decode_object(stream.read(length), where, "safetensors header")
 

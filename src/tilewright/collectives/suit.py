@@ -151,30 +151,83 @@ def _least(value: str) -> int:
 
 
 def _schedules(item: Collective, config: KernelConfig, arch: str) -> tuple[str, ...]:
-    """Tags with which builders for `arch` give the collective and that the config's schedule allows."""
-    tags = tuple(dict.fromkeys(tag for ref in item.builders if arch in ref.archs for tag in ref.schedules))
-    schedule = config.schedule
-    if schedule == "auto":
-        return tags
-    if schedule.startswith("Kernel"):
-        return tuple(tag for tag in tags if tag == schedule)
-    word = {"1sm": "1Sm", "2sm": "2Sm"}.get(schedule, schedule.split("_")[0].capitalize())
-    named = tuple(tag for tag in tags if word in tag)
-    return named if word in ("Cooperative", "Pingpong", "1Sm", "2Sm") else tags
+    """Tags with which builders for `arch` give the collective and that the config's schedule and formats allow."""
+    tags = dict.fromkeys(tag for ref in item.builders if arch in ref.archs for tag in ref.schedules)
+    return tuple(tag for tag in tags if _means(tag, config.schedule) and _for_formats(tag, config))
+
+
+def _means(tag: str, schedule: str) -> bool:
+    """Whether a config's schedule, short name or tag, means this builder tag (the table in `docs/kernel-config.md`)."""
+    if schedule == "auto" or schedule.startswith("Kernel"):
+        return schedule in ("auto", tag)
+    if schedule in ("1sm", "2sm"):
+        return f"{schedule[0]}Sm" in tag and "Tma" in tag and "CpAsync" not in tag and "Smem" not in tag
+    if schedule == "acc2x4":
+        return "Acc2x4" in tag
+    if schedule == "tma":
+        return tag == "KernelTma"
+    if ("CpAsync" in tag) is not schedule.startswith("cp_async") or "Acc2x4" in tag or tag.endswith("Auto"):
+        return False
+    if ("FastAccum" in tag) is not schedule.endswith("fast_accum"):
+        return False
+    kind = "cooperative" if "Cooperative" in tag else "pingpong" if "Pingpong" in tag else "basic"
+    if tag.startswith("KernelSparse"):  # SM120's sparse kernels are cooperative and are not called so
+        kind = "cooperative"
+    asked = next((word for word in ("cooperative", "pingpong") if word in schedule), "basic")
+    return kind == asked and "WarpSpecialized" in tag
+
+
+def _for_formats(tag: str, config: KernelConfig) -> bool:
+    """Whether a tag that names formats (Nvf4, Mxf4, Mxf8f6f4) names those of the config."""
+    pair = (config.a, config.b)
+    if "MxNvf4Ultra" in tag:
+        return f"Vs{32 if config.a == 'mxfp4' else 16}" in tag
+    if "Mxf8f6f4" in tag:
+        return pair not in (("nvfp4", "nvfp4"), ("mxfp4", "mxfp4"))
+    if "Nvf4" in tag:
+        return pair == ("nvfp4", "nvfp4")
+    return pair == ("mxfp4", "mxfp4") or "Mxf4" not in tag
+
+
+def _family_reason(item: Collective, config: KernelConfig) -> str | None:
+    """What the dispatch policy's name says a collective is for, where the config cannot be that."""
+    policy = item.policy
+    formats = {config.a, config.b}
+    if "FastF32" in policy or "Complex" in policy:
+        return "It emulates FP32 or complex products with several BF16 or TF32 MMAs; a config cannot ask for that."
+    if "RCGroup" in policy:
+        return "It is the ragged grouped kernel: A lies in one buffer and only B comes by pointers."
+    if item.arch != "sm90" or item.scaling != "none":
+        return None
+    fp8 = formats <= {"e4m3", "e5m2"}
+    if policy.endswith("FP8") and not fp8:
+        return f"It is for FP8 operands, with exact accumulation; yours are {_formats(config)}."
+    fast = config.schedule == "auto" or "fastaccum" in config.schedule.lower().replace("_", "")
+    if fp8 and not fast and "TmaGmma" in policy and not policy.endswith("FP8") and "RmemA" not in policy:
+        return "FP8 operands go there with a ...FP8FastAccum schedule only."
+    tn = (config.layout_a, config.layout_b) == ("row", "col")
+    from_registers = not tn and not formats & {"bf16", "f16"}
+    if "RmemA" in policy and not item.mixed_input and not from_registers:
+        return "It takes A from registers: for 8- and 32-bit operands that are not both K-major."
+    if from_registers and "RmemA" not in policy:
+        return "8- and 32-bit operands that are not both K-major go through the collective that takes A from registers."
+    return None
 
 
 def _judge(item: Collective, config: KernelConfig, want: Kind) -> Suited:
     reasons = [r for r in (_arch_reason(item, want), _scaling_reason(item, want, config)) if r]
     reasons += _shape_reasons(item, want)
     if not reasons:
-        operand = _operand_reason(item, config)
-        reasons += [operand] if operand else []
+        reasons += [r for r in (_operand_reason(item, config), _family_reason(item, config)) if r]
         reasons += _demand_reasons(item, config)
         if not item.builders:
             reasons.append(item.note or "No CollectiveBuilder specialization in this tree gives it.")
     tags = _schedules(item, config, want.arch)
-    if not reasons and not tags and config.schedule != "auto":
-        reasons.append(f"No builder gives it for schedule {config.schedule}; it takes {', '.join(item.schedules)}.")
+    if not reasons and not tags:
+        reasons.append(
+            f"No builder gives it for schedule {config.schedule} and {_formats(config)}; it takes "
+            f"{', '.join(item.schedules)}."
+        )
     return Suited(
         name=item.name,
         policy=item.policy,

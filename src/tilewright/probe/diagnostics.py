@@ -36,8 +36,8 @@ class Diagnostic:
     line: int
     message: str
     config: int | None
-    source: str
-    """The source text that EDG quotes."""
+    statement: int
+    """Line of the config's own file whose instantiation chain it is in (`unit.LINE_E`, ...); 0 where there is none."""
 
     @property
     def at(self) -> str:
@@ -78,14 +78,16 @@ def parse_diagnostics(text: str, roots: Sequence[str]) -> list[Diagnostic]:
         body = "\n".join(block[1:])
         chain = _CHAIN.findall(body)
         own = _OWN.fullmatch(head["file"].rsplit("/", 1)[-1])
-        config = int(chain[-1][1]) if chain else int(own[1]) if own else None
+        statement, config = (int(chain[-1][0]), int(chain[-1][1])) if chain else (0, None)
+        if own and not chain:
+            statement, config = int(head["line"]), int(own[1])
         found.append(
             Diagnostic(
                 file=own[0] if own else _relative(head["file"], roots),
                 line=int(head["line"]),
                 message=head["text"].strip()[:MAX_MESSAGE],
                 config=config,
-                source=block[1].strip() if len(block) > 1 else "",
+                statement=statement,
             )
         )
     return found

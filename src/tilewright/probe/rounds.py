@@ -22,7 +22,7 @@ from tilewright.probe.cpp import KernelTypes
 from tilewright.probe.demangle import type_names
 from tilewright.probe.diagnostics import MAX_MESSAGE, Diagnostic, parse_diagnostics
 from tilewright.probe.headers import Extensions, Headers
-from tilewright.probe.unit import config_text, preamble, read_ptx
+from tilewright.probe.unit import LINE_E, LINE_M, config_text, preamble, read_ptx
 
 __all__ = ["Job", "Outcome", "Round", "Settings", "Unit", "include_folders", "nvcc_command"]
 
@@ -30,7 +30,7 @@ MORE_ERRORS: Final = 4
 """Further messages of a config that are kept beside its first."""
 
 _FOLLOW_UP_ROUNDS: Final = 2
-"""How often a config that only got follow-up errors is compiled again to see the message that belongs to it."""
+"""How often a config whose errors may not be its own is compiled again with others, before it is alone."""
 
 _CAPACITY_ASSERT: Final = re.compile(rb"static_assert\s*\(\s*SharedStorageSize\s*<=[^;]*;")
 
@@ -114,9 +114,23 @@ def _without_assert(headers: Headers, names: Iterable[str]) -> Path:
     return folder
 
 
-def _worth_retrying(mine: Sequence[Diagnostic]) -> bool:
-    """Whether `mine` explains nothing: the errors stand in the config's own lines only."""
-    return all(item.follow_up for item in mine)
+def _doubtful(job: Job, mine: Sequence[Diagnostic], others: Iterable[tuple[Job, Sequence[Diagnostic]]]) -> bool:
+    """Whether the first of `mine` need not be what is wrong with `job`.
+
+    A type that several configs share is diagnosed once, for the first of them. The others get a follow-up in their own
+    lines, or a later error: then one of `others` with the same epilogue or mainloop text was diagnosed there.
+    """
+    if all(item.follow_up for item in mine):
+        return True
+    first = min(item.statement for item in mine)
+    for other, theirs in others:
+        for line, same in (
+            (LINE_E, other.types.epilogue == job.types.epilogue),
+            (LINE_M, other.types.mainloop == job.types.mainloop),
+        ):
+            if same and line < first and any(item.statement == line for item in theirs):
+                return True
+    return False
 
 
 def _verdict(mine: Sequence[Diagnostic]) -> Outcome:
@@ -231,7 +245,8 @@ class Round:
                 kernels += [item.file for item in mine]
                 continue
             tries = again.get(index, 0)
-            if len(unit.jobs) > 1 and _worth_retrying(mine) and tries < _FOLLOW_UP_ROUNDS:
+            others = ((unit.jobs[other], theirs) for other, theirs in by_config.items() if other != index)
+            if len(unit.jobs) > 1 and tries < _FOLLOW_UP_ROUNDS and _doubtful(unit.jobs[index], mine, others):
                 again[index] = tries + 1
                 continue
             settled[index] = _verdict(mine)

@@ -73,6 +73,20 @@ def test_a_quantisation_beside_the_config_is_read_when_the_config_has_none(tmp_p
     assert model.checkpoint.formats == ("fp8_block",)
 
 
+def test_an_id_is_found_in_hugging_faces_own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    repository = tmp_path / "models--some-org--Some-Model"
+    old, new = "a" * 40, "b" * 40
+    write_model(repository / "snapshots" / old, {**SMALL, "num_hidden_layers": 1})
+    write_model(repository / "snapshots" / new, {**SMALL, "num_hidden_layers": 3})
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(old)
+    model = resolve_model("some-org/Some-Model")
+    assert (model.name, len(model.layers)) == ("Some-Model", 1)
+    with pytest.raises(UnknownNameError, match="nothing is fetched"):
+        resolve_model("some-org/Another-Model")
+
+
 @pytest.mark.parametrize("name", ["./nowhere", "/no/such/config.json", "~/nowhere/at/all", "a/b/c", "x.json"])
 def test_paths_that_are_not_there_are_said_to_be_missing(name: str) -> None:
     with pytest.raises(InputError, match="does not exist"):

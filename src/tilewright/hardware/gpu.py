@@ -30,7 +30,7 @@ GIGA = 10**9
 TERA = 10**12
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Gpu:
     """One GPU: a catalogue entry (figures published) or a live device (figures measured).
 

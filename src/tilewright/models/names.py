@@ -11,6 +11,7 @@ from pathlib import Path
 from tilewright.errors import AmbiguousNameError, InputError, UnknownNameError, nearest, shown
 from tilewright.models.catalogue import build_model, entries
 from tilewright.models.config import parse_model_config
+from tilewright.models.hf_cache import cached_snapshot
 from tilewright.models.inventory import parameters
 from tilewright.models.quantisation import parse_quantisation
 from tilewright.models.reading import read_object
@@ -139,8 +140,9 @@ def resolve_model(name: str | Path) -> Model:
     """The model that `name` means: a catalogue key or checkpoint, a Hugging Face id, or a path.
 
     `GLM-5`, `glm-5-nvfp4` and `nvidia/GLM-5-NVFP4` are looked up in the catalogue (the model's `checkpoint` is then
-    the one named); anything that exists on disk is read by `load_model`. Raises UnknownNameError with the nearest
-    names, AmbiguousNameError with the choices, InputError for a file that is no such config.
+    the one named); anything that exists on disk is read by `load_model`, and an id that Hugging Face's local cache
+    holds from there. Raises UnknownNameError with the nearest names, AmbiguousNameError with the choices, InputError
+    for a file that is no such config.
     """
     text = str(name)
     if len(text) > MAX_NAME:
@@ -155,11 +157,14 @@ def resolve_model(name: str | Path) -> Model:
         exists = False
     if exists and text.strip():
         return load_model(text)
+    snapshot = cached_snapshot(text)
+    if snapshot is not None:
+        return replace(load_model(snapshot), key=text, name=_tail(text), hf_ids=(text,))
     if _looks_like_path(text):
         raise InputError(
             "model", f"{shown(text)} does not exist; give a config.json, a folder that holds one, or a name."
         )
     legal = [item for entry in entries() for item in (*entry.names, *entry.checkpoints)]
     near = nearest(_tail(text), [_tail(item) for item in legal]) or [entry.key for entry in entries()][:3]
-    hint = "See 'tilewright models' for all, or give the path of its config.json."
+    hint = "See 'tilewright models' for all, or download its config.json and give that path: nothing is fetched."
     raise UnknownNameError("model", text, near, hint)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+import time
 from collections.abc import Iterable, Sequence
 
 from tilewright.errors import InputError, shown
@@ -28,6 +29,8 @@ MAX_PATTERN_LENGTH = 512
 MAX_WILDCARDS = 5000
 MAX_UNBOUNDED = 4
 """Most unbounded repetitions in one regular expression: matching takes at most about length^4 / 24 steps."""
+MAX_EXPRESSION_SECONDS = 5.0
+"""Time that all expressions of one list may take together; real lists take milliseconds."""
 _PREFIX = re.compile(r"^(?:(?:model|language_model|backbone|transformer)\.)+")
 _GLOB = re.compile(r"[*?\[]")
 _REPEATED_GROUP = re.compile(r"\)(?:[*+]|\{)")
@@ -88,11 +91,15 @@ class Patterns:
             else:
                 parts.add(text)
         globs = sorted(set(globs))
+        expressions = list(dict.fromkeys(expressions))
         if len(globs) + len(expressions) > MAX_WILDCARDS:
             raise InputError(
                 "quantization_config", f"{where}: more than {MAX_WILDCARDS:,} wildcard patterns are not read."
             )
         self._exact, self._parts, self._expressions = exact, parts, expressions
+        self._where = where
+        self._seconds = 0.0
+        self._known: dict[str, bool] = {}
         self._glob = re.compile("|".join(fnmatch.translate(glob) for glob in globs)) if globs else None
 
     def __bool__(self) -> bool:
@@ -102,7 +109,16 @@ class Patterns:
         return len(self.texts)
 
     def matches(self, name: str) -> bool:
-        """Whether one of the patterns means the module called `name` or a parent of it."""
+        """Whether one of the patterns means the module called `name` or a parent of it.
+
+        Raises InputError when the list's expressions take too long.
+        """
+        known = self._known.get(name)
+        if known is None:
+            known = self._known[name] = self._matches(name)
+        return known
+
+    def _matches(self, name: str) -> bool:
         short = stripped(name)
         pieces = short.split(".")
         if not self._parts.isdisjoint(pieces):
@@ -129,4 +145,13 @@ class Patterns:
                 (name, short, f"model.{short}", f"language_model.model.{short}", f"model.language_model.{short}")
             )
         )
-        return any(item.match(candidate) for item in self._expressions for candidate in candidates)
+        start = time.perf_counter()
+        found = any(item.match(candidate) for item in self._expressions for candidate in candidates)
+        self._seconds += time.perf_counter() - start
+        if self._seconds > MAX_EXPRESSION_SECONDS:
+            raise InputError(
+                "quantization_config",
+                f"{self._where}: matching its {len(self._expressions):,} regular expressions takes more than "
+                f"{MAX_EXPRESSION_SECONDS:g} seconds, so they are not used.",
+            )
+        return found

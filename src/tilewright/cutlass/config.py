@@ -220,6 +220,10 @@ VECTOR_BITS: Final = 128
 F8F6F4_SUBBYTE_ALIGNMENT: Final = 128
 """Default alignment in elements of FP4/FP6 operands in f8f6f4 MMAs (CUTLASS `detail/sm100_*`: 128 elements)."""
 _F6F4: Final = frozenset({"e2m1", "e2m3", "e3m2"})
+_F8F6F4_CLASSES: Final = ("block_scaled", "block_scaled_sparse", "tensor_op", "sparse")
+_SPARSE_CLASSES: Final = ("sparse", "block_scaled_sparse")
+SPARSITY: Final = 2
+"""Logical elements a stored element of a 2:4 sparse operand stands for."""
 
 
 def default_alignment(name: str, other: str, op_class: str) -> int:
@@ -228,9 +232,20 @@ def default_alignment(name: str, other: str, op_class: str) -> int:
         return 8
     fmt = ELEMENTS[name]
     packed_pair = {name, other} in ({"nvfp4"}, {"mxfp4"})
-    if op_class in ("block_scaled", "block_scaled_sparse", "tensor_op") and fmt.plain in _F6F4 and not packed_pair:
+    if op_class in _F8F6F4_CLASSES and fmt.plain in _F6F4 and not packed_pair:
         return F8F6F4_SUBBYTE_ALIGNMENT
     return VECTOR_BITS // fmt.bits
+
+
+def default_alignments(a: str, b: str, op_class: str, layout_a: str, layout_b: str, swap_ab: bool) -> tuple[int, int]:
+    """Default alignments of A and B in elements. Of a sparse operand half is stored, so that a K-major one needs twice
+    as many logical elements for the same load; it is A, or B where swap_ab makes it the builder's A."""
+    pair = default_alignment(a, b, op_class), default_alignment(b, a, op_class)
+    if op_class not in _SPARSE_CLASSES:
+        return pair
+    if swap_ab:
+        return pair[0], pair[1] * (SPARSITY if layout_b == "col" else 1)
+    return pair[0] * (SPARSITY if layout_a == "row" else 1), pair[1]
 
 
 def _output_alignment(name: str, stand_in: str) -> int:
@@ -301,9 +316,12 @@ def parse_config(raw: Mapping[str, Any]) -> KernelConfig:
         out["activation"] = "silu" if fusion == "activation" else "relu"
 
     stand_in = out.get("final_output") or (out["d"] if out["d"] != "void" else "bf16")
+    align_a, align_b = default_alignments(
+        a, b, op_class, out.get("layout_a", "row"), out.get("layout_b", "col"), out["swap_ab"]
+    )
     defaults = {
-        "align_a": default_alignment(a, b, op_class),
-        "align_b": default_alignment(b, a, op_class),
+        "align_a": align_a,
+        "align_b": align_b,
         "align_c": _output_alignment(out["c"], stand_in),
         "align_d": _output_alignment(out["d"], stand_in),
     }

@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from tilewright.cutlass.budget import Fix
-from tilewright.cutlass.config import NEWEST_CUTLASS, VECTOR_BITS, KernelConfig, default_alignment
+from tilewright.cutlass.config import NEWEST_CUTLASS, VECTOR_BITS, KernelConfig, default_alignments
 from tilewright.formats.elements import ELEMENTS
 
 MAX_FIXES: Final = 6
@@ -132,10 +132,10 @@ def _legalise(config: KernelConfig) -> Iterator[tuple[str, Change, str]]:
     accumulator = "int32" if config.a in INTEGERS and config.b in INTEGERS else "f32"
     if config.acc != accumulator:
         yield "acc", {"acc": accumulator}, f"accumulate in {accumulator}"
-    aligned = {
-        "align_a": default_alignment(config.a, config.b, config.op_class),
-        "align_b": default_alignment(config.b, config.a, config.op_class),
-    }
+    align_a, align_b = default_alignments(
+        config.a, config.b, config.op_class, config.layout_a, config.layout_b, config.swap_ab
+    )
+    aligned = {"align_a": align_a, "align_b": align_b}
     short = {key: value for key, value in aligned.items() if getattr(config, key) != value}
     if short:
         yield "alignment", short, "alignments that the TMA loads need"

@@ -92,7 +92,7 @@ _SCHEDULER: Final = {
     "static_persistent": "cutlass::gemm::StaticPersistentScheduler",
     "stream_k": "cutlass::gemm::StreamKScheduler",
 }
-_MAJOR: Final = {"mn": "cute::UMMA::Major::MN", "k": "cute::UMMA::Major::K"}
+_MAJOR: Final = {"mn": "MN", "k": "K"}
 _SCALE_CONFIG: Final = {
     "sm90": "Sm90BlockwiseScaleConfig",
     "sm100": "Sm100BlockwiseScaleConfig",
@@ -229,7 +229,8 @@ def _blockwise_layouts(config: KernelConfig, layout_a: str, layout_b: str, star:
     if config.scale_granularity is None:
         raise Unsupported("Op class blockwise needs scale_granularity, the elements that share a scale (1x128x128).")
     granularity = ", ".join(str(int(extent)) for extent in config.scale_granularity)
-    major = _MAJOR[config.scale_major or "mn"]
+    space = "GMMA" if config.arch == "sm90" else "UMMA"  # `detail/blockwise_scale_layout.hpp`
+    major = f"cute::{space}::Major::{_MAJOR[config.scale_major or 'mn']}"
     scale = f"cutlass::detail::{_SCALE_CONFIG[config.arch]}<{granularity}, {major}, {major}>"
     sfa = f"decltype({scale}::deduce_layoutSFA()){star}"
     sfb = f"decltype({scale}::deduce_layoutSFB()){star}"

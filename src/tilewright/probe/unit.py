@@ -63,7 +63,7 @@ _NESTED_TYPES: Final = ("SharedStorage", "TensorStorage", "PipelineStorage", "Te
 
 _KS = "tw_SharedStorage<K>"
 _TENSORS, _MAPS, _PIPES = (f"tw_t_{name}<{_KS}>" for name in ("tensors", "tensormaps", "pipelines"))
-_MT, _MM, _ET = "tw_TensorStorage<M>", "tw_TensorMapStorage<M>", "tw_TensorStorage<E>"
+_MT, _MM, _ET = "tw_TensorStorage<M>", "tw_block_maps<tw_TensorMapStorage<M>>", "tw_TensorStorage<E>"
 _PARENTS: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
     (
         "kernel",
@@ -169,6 +169,11 @@ def preamble(scatter: bool, headers: Sequence[str]) -> str:
             f"template <class T> using {alias} = typename {alias}_of<T>::type;",
         ]
     lines += [
+        # As the truth rows do: a struct that also has maps of a mixed-input scale is given as a whole, not by member.
+        "template <class T, class = void> struct tw_block_maps_of { using type = T; };",
+        "template <class T> struct tw_block_maps_of<T, std::void_t<decltype(std::declval<T&>().smem_tensormap_scale)>> "
+        "{ using type = tw_none; };",
+        "template <class T> using tw_block_maps = typename tw_block_maps_of<T>::type;",
         "template <class T, int I, class = void> struct tw_tile { static constexpr int value = tw_absent; };",
         "template <class T, int I> struct tw_tile<T, I, std::void_t<typename T::EpilogueTile>> "
         "{ static constexpr int value = static_cast<int>(cute::size(cute::get<I>(typename T::EpilogueTile{}))); };",

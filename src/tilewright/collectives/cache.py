@@ -2,8 +2,8 @@
 
 Two kinds of entries: what a signature stands for (paths, sizes and time stamps of a folder's headers, or a wheel's
 central directory: see `SourceTree.signature`), and the index of a fingerprint. Both keys also cover this package's own
-code, so that another version of it never reads them. An entry that cannot be read, written or understood counts as
-absent. Files are written whole and renamed, so concurrent runs are safe.
+code, so that another version of it never reads them. An entry starts with its own hash; one that cannot be read, is
+damaged or not understood counts as absent. Files are written whole and renamed, so concurrent runs are safe.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ __all__ = ["load", "store"]
 
 MAX_ENTRIES: Final = 200
 """Entries of one kind that are kept, the oldest go first: an index has about 200 kB."""
+
+_HASH_BYTES: Final = 32
+"""An entry is the SHA-256 of its JSON, then the JSON."""
 
 T = TypeVar("T")
 
@@ -41,13 +44,16 @@ def _path(kind: str, key: str) -> Path:
     from tilewright.probe.cache import cache_root
 
     name = hashlib.sha256(f"{_code()}\0{key}".encode("utf-8", "surrogateescape")).hexdigest()
-    return cache_root() / "collectives" / kind / f"{name}.json"
+    return cache_root() / "collectives" / kind / f"{name}.entry"
 
 
 def load(kind: str, key: str, type_: type[T]) -> T | None:
     """The entry of `kind` under `key`, or None."""
     try:
-        return msgspec.json.decode(_path(kind, key).read_bytes(), type=type_)
+        data = _path(kind, key).read_bytes()
+        if hashlib.sha256(data[_HASH_BYTES:]).digest() != data[:_HASH_BYTES]:
+            return None
+        return msgspec.json.decode(data[_HASH_BYTES:], type=type_)
     except (OSError, ValueError, RuntimeError, RecursionError):  # RuntimeError: there is no home folder
         return None
 
@@ -58,13 +64,14 @@ def store(kind: str, key: str, value: object) -> None:
         from tilewright.probe.cache import write_atomically
 
         path = _path(kind, key)
-        write_atomically(path, msgspec.json.encode(value))
+        data = msgspec.json.encode(value)
+        write_atomically(path, hashlib.sha256(data).digest() + data)
         _prune(path.parent)
 
 
 def _prune(folder: Path) -> None:
     with os.scandir(folder) as entries:
-        files = [entry for entry in entries if entry.name.endswith(".json")]
+        files = [entry for entry in entries if entry.name.endswith(".entry")]
     if len(files) > MAX_ENTRIES:
         files.sort(key=lambda entry: entry.stat().st_mtime_ns)
         for entry in files[: len(files) - MAX_ENTRIES]:

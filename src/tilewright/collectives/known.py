@@ -86,11 +86,12 @@ class FirstSeen(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class NearestTree:
-    """The known tree that an unknown one is nearest to. `differing` files of those that count differ or are on one side
-    only; `examples` names some of them."""
+    """The known tree that an unknown one is nearest to. Of the `counted` files that decide a fingerprint (of both),
+    `differing` differ or are on one side only; `examples` names some of them."""
 
     tree: KnownTree
     differing: int
+    counted: int
     examples: tuple[str, ...]
 
 
@@ -145,7 +146,8 @@ def nearest_known(root: CutlassRoot) -> NearestTree:
         return len(differing[index]), trees[index].version != root.version, -index
 
     best = min(range(len(trees)), key=rank)
-    return NearestTree(trees[best], len(differing[best]), tuple(differing[best][:5]))
+    theirs = {path for path, contents in data.files.items() if any(best in indices for _, indices in contents)}
+    return NearestTree(trees[best], len(differing[best]), len(theirs | set(mine)), tuple(differing[best][:5]))
 
 
 Presence = Literal["collective", "builder"]

@@ -24,7 +24,7 @@ _PREPROCESSOR: Final = re.compile(r"^[ \t]*#(?:[^\n\\]|\\[\s\S]|\\\Z)*", re.M)
 _STRING: Final = re.compile(r"""["](?:[^"\\\n]|\\[\s\S]|\\\Z)*(?:["]|(?=\n)|\Z)|'(?:[^'\\\n]|\\[^\n]{1,8})'""")
 _DISABLED: Final = re.compile(r"^[ \t]*#[ \t]*(?:(if)(?:(n?def)\b|[ \t]+(0)[ \t]*$|\b)|(else)|(elif)|(endif)\b)", re.M)
 _TOKEN: Final = re.compile(
-    r"""\s*(?:([A-Za-z_]\w*)|(\d[\w.']*)|("(?:[^"\\\n]|\\[\s\S]|\\\Z)*"?)|(::|&&|\|\||->|==|!=|<=|>=|.))""", re.S
+    r"""\s*(?:([A-Za-z_]\w*)|(\d[\w.']*)|("(?:[^"\\\n]|\\[\s\S]|\\\Z)*"?)|(::|&&|\|\||->|==|!=|<=|>=|\S)|\Z)"""
 )
 
 

@@ -160,10 +160,7 @@ def schedule_tags(root: CutlassRoot) -> frozenset[str]:
 
 def _info(root: CutlassRoot, index: Index) -> TreeInfo:
     known = identify(root)
-    near = None
-    if known is None:
-        found = nearest_known(root)
-        near = f"{found.tree.name}, {found.differing} files of {_counted(root)} differ"
+    near = _nearest(root) if known is None else None
     owner = root.owner
     return TreeInfo(
         cutlass=known.release(root.version) if known is not None else root.version,
@@ -180,10 +177,14 @@ def _info(root: CutlassRoot, index: Index) -> TreeInfo:
     )
 
 
-def _counted(root: CutlassRoot) -> int:
-    from tilewright.collectives.fingerprint import counted_files
-
-    return len(counted_files(root.tree, root.include))
+def _nearest(root: CutlassRoot) -> str:
+    """What an unknown tree is nearest to, in words; from the cache where its content was compared before."""
+    kept = cache.load("nearest", root.fingerprint, str)
+    if kept is None:
+        found = nearest_known(root)
+        kept = f"{found.tree.name}, {found.differing} of {found.counted} files differ"
+        cache.store("nearest", root.fingerprint, kept)
+    return kept
 
 
 def survey(tree: SourceTree) -> Survey:

@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from tilewright.errors import InputError, MissingPartError, ToolError, shown
 
@@ -106,13 +106,23 @@ def kill_all() -> None:
 
 @contextmanager
 def stoppable() -> Generator[None, None, None]:
-    """The span of one run: whatever ends it (Ctrl-C included), no compile outlives it."""
+    """The span of one run: whatever ends it, Ctrl-C and SIGTERM included, no compile outlives it."""
     _stopping.clear()
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, _interrupt) if main else None
     try:
         yield
     except BaseException:
         kill_all()
         raise
+    finally:
+        if main:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(*_: object) -> NoReturn:
+    """SIGTERM ends a run as Ctrl-C does."""
+    raise KeyboardInterrupt
 
 
 def run(command: Sequence[str], cwd: Path, timeout_s: float) -> Finished:
@@ -139,6 +149,8 @@ def run(command: Sequence[str], cwd: Path, timeout_s: float) -> Finished:
     with _lock:
         _live.add(process)
     try:
+        if _stopping.is_set():  # kill_all came between the check above and the line before
+            _kill_group(process)
         output, _ = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
         _kill_group(process)

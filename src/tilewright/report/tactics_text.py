@@ -186,3 +186,10 @@ def show_difference(change: Difference, out: Output) -> None:
         rows = [(entry.what, entry.name, entry.before or "", entry.after or "", str(entry.source))
                 for entry in change.changes]  # fmt: skip
         out.table(("change", "tactic", "before", "after", "listed at"), rows)
+    for entry in change.runtime:
+        _paragraph(
+            f"Autotuner, {entry.a} x {entry.b}: {entry.total_before} tactic ids became {entry.total_after}; "
+            f"{entry.never_before} could never run, now {entry.never_after or 'none'}. Ids in logs and blocklists of "
+            "one version mean other kernels in the other.",
+            out,
+        )

@@ -401,7 +401,10 @@ def parse(tokens: list[Token], path: tuple[str, ...] = ()) -> list[Decl]:
     Raises:
         NotRead: brackets do not match.
     """
-    return _Parser(tokens, path).run()
+    try:
+        return _Parser(tokens, path).run()
+    except RecursionError:
+        raise NotRead("declarations that nest too deeply", tokens[0].file, tokens[0].line) from None
 
 
 __all__ = ["Decl", "Param", "parse"]

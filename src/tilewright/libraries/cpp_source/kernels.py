@@ -36,6 +36,8 @@ class Root:
     defined_file: str
     defined_line: int
     is_macro: bool
+    problem: NotRead | None = None
+    """Why the invocation itself cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -100,13 +102,19 @@ class KernelFinder:
         return out
 
     def _macro_root(self, macro: Macro, args: list[list[Token]], at: Token) -> Root:
-        known = self._bodies.get(macro.name)
-        if known is None or known[0] is not macro:
-            body = macro_body(macro)
-            known = macro, body, tuple(parse(body.tokens))
-            self._bodies[macro.name] = known
+        try:
+            known = self._bodies.get(macro.name)
+            if known is None or known[0] is not macro:
+                body = macro_body(macro)
+                known = macro, body, tuple(parse(body.tokens))
+                self._bodies[macro.name] = known
+            given = bind_arguments(macro, args)
+        except NotRead as stop:
+            label = f"{macro.name}({', '.join(shown(arg) for arg in args)})"
+            return Root(
+                macro.name, label, {}, (), Env(), at.file, at.line, macro.file, macro.line, is_macro=True, problem=stop
+            )
         _, body, decls = known
-        given = bind_arguments(macro, args)
         names = {name: shown(arg) for name, arg in given.items()}
         label = next((decl.name for decl in decls if decl.kind in ("struct", "function") and decl.params is None), "")
         text = body.text(label, given) if label in body.pasted else f"{macro.name}({', '.join(names.values())})"
@@ -150,11 +158,37 @@ class KernelFinder:
     def kernels(self, root: Root) -> Found:
         """The kernels of `root`; branches that are not compiled are left out."""
         found = Found()
+        if root.problem is not None:
+            stop = root.problem
+            found.failures.append(Finding(root, stop.why, stop.file or root.file, stop.line or root.line))
+            return found
         self._walk(list(root.decls), root.env, root, found, 0)
         if not (found.kernels or found.failures or found.filtered):
-            why = "it expands to nothing that names a CUTLASS kernel (GemmUniversal)"
-            found.failures.append(Finding(root, why, root.defined_file, root.defined_line))
+            found.failures.append(self._own_kernel(root))
         return found
+
+    def _own_kernel(self, root: Root) -> Finding:
+        """What `root` makes instead of a CUTLASS kernel: its arguments may name a struct that spells one."""
+        for text in root.names.values():
+            for decl in self.resolver.globals((text,), ()) if text.isidentifier() else ():
+                struct = next(
+                    (
+                        target
+                        for token in decl.tokens
+                        if token.kind == "name"
+                        for target in self.resolver.globals((token.text,), decl.path)
+                        if target.kind == "struct" and self.names_kernel(target)
+                    ),
+                    decl if decl.kind == "struct" and self.names_kernel(decl) else None,
+                )
+                named = (
+                    next((token for token in struct.tokens if KERNEL.fullmatch(token.text)), None) if struct else None
+                )
+                if named is not None:
+                    why = f"its kernel is {named.text}, which is the library's own and not CUTLASS's"
+                    return Finding(root, why, named.file, named.line)
+        why = "it expands to nothing that names a CUTLASS kernel (GemmUniversal)"
+        return Finding(root, why, root.defined_file, root.defined_line)
 
     def _walk(self, decls: list[Decl], env: Env, root: Root, found: Found, depth: int) -> None:
         if depth > _MAX_NESTING:

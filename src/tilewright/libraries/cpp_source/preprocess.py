@@ -31,22 +31,25 @@ class _Conditions:
 
     def __init__(self) -> None:
         self.stack: list[tuple[bool, bool]] = []
-
-    @property
-    def live(self) -> bool:
-        return all(taken for taken, _ in self.stack)
+        self.live = True
 
     def enter(self, taken: bool) -> None:
         self.stack.append((taken, taken))
+        self.live = self.live and taken
 
     def other(self, taken: bool) -> None:
         if self.stack:
             _, before = self.stack[-1]
             self.stack[-1] = (taken and not before, before or taken)
+            self._update()
 
     def leave(self) -> None:
         if self.stack:
             self.stack.pop()
+            self._update()
+
+    def _update(self) -> None:
+        self.live = all(taken for taken, _ in self.stack)
 
 
 class Preprocessor:

@@ -21,7 +21,8 @@ from tilewright.libraries.cpp_source.unit import Headers
 
 MAX_WORK: Final = 400_000
 """Most evaluation steps for one kernel."""
-MAX_DEPTH: Final = 120
+MAX_DEPTH: Final = 40
+"""Deepest nesting of expressions; FlashInfer's launchers reach 26."""
 
 _ARCH: Final = re.compile(r"Sm(\d{2,3})")
 _STATIC: Final = re.compile(r"_(\d{1,6})")
@@ -30,6 +31,7 @@ _CONVERSIONS: Final = frozenset({"static_cast", "reinterpret_cast", "const_cast"
 _LEVELS: Final[tuple[tuple[str, ...], ...]] = (
     ("||",), ("&&",), ("|",), ("^",), ("==", "!="), ("<", ">", "<=", ">="), ("+", "-"), ("*", "/", "%"),
 )  # fmt: skip
+_PRECEDENCE: Final = {op: level for level, ops in enumerate(_LEVELS) for op in ops}
 _IDENTITY: Final = frozenset({
     "remove_cv_t", "remove_const_t", "remove_cvref_t", "remove_reference_t", "decay_t", "type_identity_t",
 })  # fmt: skip
@@ -65,6 +67,12 @@ class Resolver:
             if reader.at < len(tokens):
                 stop = tokens[reader.at]
                 raise NotRead(f"{shown(tokens)!r} is not understood", stop.file, stop.line)
+        except RecursionError:
+            place = tokens[0] if tokens else None
+            raise NotRead(
+                "types that nest too deeply", place.file if place else "", place.line if place else 0
+            ) from None
+        else:
             return value
         finally:
             self.depth -= 1
@@ -94,8 +102,27 @@ class Resolver:
                 found = [decl for decl in here.decls[name.text] if decl.kind != "using"]
                 if found:
                     return found
+            if here.owner is not None and here.owner.bases:
+                inherited = self.inherited(here, name, env)
+                if inherited is not None:
+                    return inherited
             here = here.parent
         return self.globals((name.text,), env.path) or None
+
+    def base_of(self, env: Env) -> Type | None:
+        """The base class of the struct whose scope `env` is."""
+        assert env.owner is not None
+        bases = [token for token in env.owner.bases if token.text not in ("public", "private", "protected")]
+        pieces = split_commas(bases, 0, len(bases))
+        base = self.evaluate(bases[pieces[0][0] : pieces[0][1]], env.parent or Env(env.path)) if pieces else None
+        return base if isinstance(base, Type) else None
+
+    def inherited(self, here: Env, name: Token, env: Env) -> Type | int | None:
+        """The member `name` of the base class of the struct whose scope `here` is, where it has one of that name."""
+        base = self.base_of(here)
+        if base is None or base.env is None or name.text not in {*base.env.names, *base.env.decls}:
+            return None
+        return self.own_member(base, name, None, env)
 
     def settle(self, env: Env, name: str) -> Type | int:
         value = env.names[name]
@@ -273,10 +300,9 @@ class Resolver:
         for enumerator in (decl for group in inner.decls.values() for decl in group if decl.kind == "enum"):
             if any(token.text == name.text for token in enumerator.tokens):
                 return Type(name.text, scope=(enumerator.name,), at=name)
-        if owner.decl is not None and owner.decl.bases:
-            bases = [token for token in owner.decl.bases if token.text not in ("public", "private", "protected")]
-            base = self.evaluate(bases, inner)
-            if isinstance(base, Type):
+        if inner.owner is not None and inner.owner.bases:
+            base = self.base_of(inner)
+            if base is not None:
                 return self.member(base, name, args, env)
         return Type(name.text, (owner,), scope=(*owner.scope, owner.name), at=name)
 
@@ -380,19 +406,19 @@ class _Reader:
         return self.resolver.evaluate(left if condition else right, self.env)
 
     def binary(self, level: int) -> Type | int:
-        if level == len(_LEVELS):
-            return self.unary()
-        left = self.binary(level + 1)
-        while self.peek() in _LEVELS[level] and self.at < len(self.tokens):
-            op = self.peek()
-            if op == "*" and self._pointer_here():
+        """Operators that bind at least as tightly as `level`, by precedence climbing."""
+        left = self.unary()
+        while self.at < len(self.tokens):
+            op = self.tokens[self.at].text
+            here = _PRECEDENCE.get(op, -1)
+            if here < level or (op == "*" and self._pointer_here()):
                 break
             self.at += 1
             if op in ("&&", "||") and isinstance(left, int) and bool(left) is (op == "||"):
-                self._skip_operand(level)
+                self._skip_operand(here)
                 left = int(op == "||")
                 continue
-            left = self.apply(op, left, self.binary(level + 1))
+            left = self.apply(op, left, self.binary(here + 1))
         return left
 
     def _pointer_here(self) -> bool:
@@ -420,6 +446,8 @@ class _Reader:
             if isinstance(left, Type) and isinstance(right, Type) and left.name == right.name:
                 same = True
             return int(same is (op == "=="))
+        if op in "+-*" and any(isinstance(side, Type) and side.name in ("sizeof", "sum") for side in (left, right)):
+            return Type("sum", (left, right), at=self.tokens[self.at - 1])  # bytes that only a compiler knows
         if not isinstance(left, int) or not isinstance(right, int):
             raise self.fail(f"{op} between {left} and {right}")
         if op in ("/", "%"):

@@ -34,6 +34,10 @@ from tilewright.libraries.python_source.values import (
 _SM120_BUILDER: Final = re.compile(r"gen_\w*sm12[01x]\w*")
 """Names of build functions for SM120 and SM121 (one module serves both)."""
 
+_OTHER_ARCHITECTURE: Final = re.compile(r"generate_sm(?!12[01])\d+\w*_operations")
+"""The generator's functions for other architectures (`generate_sm90_operations`, ...). The SM120 module compiles what
+they return too, as stubs; none of it is a kernel for SM120, and it is most of the work."""
+
 _OUTSIDE: Final = ("jit/core", "jit/env", "jit/cpp_ext", "jit/cubin_loader")
 """Modules of the package that talk to the machine; they are stood for, never followed."""
 
@@ -128,6 +132,7 @@ class BuildReader:
             "jit.cpp_ext", {"is_cuda_version_at_least": answer("is_cuda_version_at_least", lambda: True)}
         )
         interp.hooks["instantiate_operation"] = self._instantiated
+        interp.empty = _is_for_other_architecture
 
     def _spec(self, args: list[Value], kwargs: dict[str, Value]) -> Value:
         self.world.specs.append((list(args), dict(kwargs)))
@@ -244,6 +249,10 @@ class BuildReader:
             except CannotFollow:
                 continue
         return out
+
+
+def _is_for_other_architecture(function: str) -> bool:
+    return _OTHER_ARCHITECTURE.fullmatch(function) is not None
 
 
 def _text(value: Value) -> str:

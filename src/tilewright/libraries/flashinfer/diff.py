@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.errors import InputError
-from tilewright.libraries.flashinfer.model import Change, Difference, Report, Tactic
+from tilewright.libraries.flashinfer.model import Change, Difference, Report, RuntimeChange, Tactic
 
 _IDENTITY = (
     "kind", "op_class", "a", "b", "c", "d", "tile", "fusion", "final_output", "activation", "swap_ab",
@@ -97,7 +97,28 @@ def difference(before: Report, after: Report) -> Difference:
         op=after.op,
         changes=changes,
         same=same,
+        runtime=_runtime(before, after),
     )
+
+
+def _runtime(before: Report, after: Report) -> list[RuntimeChange]:
+    """The autotuner's lists that changed, of the formats that both versions have."""
+    old = {(mode.a, mode.b): mode for mode in before.runtime}
+    out: list[RuntimeChange] = []
+    for mode in after.runtime:
+        former = old.get((mode.a, mode.b))
+        if former is not None and (former.total, former.never) != (mode.total, mode.never):
+            out.append(
+                RuntimeChange(
+                    a=mode.a,
+                    b=mode.b,
+                    total_before=former.total,
+                    total_after=mode.total,
+                    never_before=len(former.never),
+                    never_after=len(mode.never),
+                )
+            )
+    return out
 
 
 def _changed(before: Tactic, after: Tactic) -> Change | None:

@@ -103,6 +103,17 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     source: Place
 
 
+class RuntimeChange(msgspec.Struct, frozen=True, kw_only=True):
+    """How the autotuner's list for one pair of operand formats changed: ids, and ids that can never run."""
+
+    a: str
+    b: str
+    total_before: int
+    total_after: int
+    never_before: int
+    never_after: int
+
+
 class Difference(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="tilewright/tactics-diff/1"):
     """What changed from one version of a library to another. Tactics are the same when what they compute is: operands,
     tile, fusion, output, swap_ab and scheduler."""
@@ -116,6 +127,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", 
     op: Op
     changes: list[Change]
     same: int
+    runtime: list[RuntimeChange] = []
 
 
 def summarize(tactics: list[Tactic]) -> Summary:

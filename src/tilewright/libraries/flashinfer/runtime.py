@@ -9,7 +9,6 @@ that it reaches does not fit.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -17,7 +16,7 @@ from tilewright.formats.elements import ELEMENTS
 from tilewright.libraries.cpp_source.declare import Decl, parse
 from tilewright.libraries.cpp_source.preprocess import Preprocessor
 from tilewright.libraries.cpp_source.resolve import Resolver
-from tilewright.libraries.cpp_source.tokens import NotRead, Token, tokenize
+from tilewright.libraries.cpp_source.tokens import MAX_SOURCE, NotRead, Token, tokenize
 from tilewright.libraries.cpp_source.types import Env
 from tilewright.libraries.cpp_source.unit import Headers
 from tilewright.libraries.flashinfer.candidates import Candidate, candidates
@@ -39,16 +38,18 @@ _FLAGS: Final = frozenset({"GROUPED_GEMM", "BLACKWELL", "FP4_ONLY"})
 """What getTmaWarpSpecializedConfigs asks for with FP4 weights on SM120; FP8 activations add FP8FP4_MIXED."""
 _CUDA_TYPES: Final = {"nvfp4": "__nv_fp4_e2m1", "mxfp8_e4m3": "__nv_fp8_e4m3"}
 
-_DOUBLED: Final = re.compile(
-    r"supports_finalize_fusion \) \{.*?transform \( finalize_configs .*?back_inserter \( tma_ws_configs \)"
-    r".*?EpilogueFusionType :: FINALIZE.*?swap_ab_configs = tma_ws_configs ;.*?transform \( swap_ab_configs "
-    r".*?back_inserter \( tma_ws_configs \).*?swap_ab = true"
-)
-"""First the fused copies behind the plain ones, then the swapped copies behind both."""
-_JOINED: Final = re.compile(
-    r"getTactics \( [\w: ]*GEMM_1 \).*?getTactics \( [\w: ]*GEMM_2 \).*?mAllProfiles = gemm1_tactics ;"
-    r".*?mAllProfiles \. insert \( mAllProfiles \. end \( \) , gemm2_tactics"
-)
+_DOUBLED: Final = (
+    "supports_finalize_fusion){", "transform(finalize_configs", "back_inserter(tma_ws_configs)",
+    "EpilogueFusionType::FINALIZE", "swap_ab_configs=tma_ws_configs;", "transform(swap_ab_configs",
+    "back_inserter(tma_ws_configs)", "swap_ab=true",
+)  # fmt: skip
+"""In this order, in the text without white space: the fused copies go behind the plain ones, then the swapped copies
+behind both."""
+_JOINED: Final = (
+    "gemm1_tactics=", "GEMM_1)", "gemm2_tactics=", "GEMM_2)", "mAllProfiles=gemm1_tactics;",
+    "mAllProfiles.insert(mAllProfiles.end(),gemm2_tactics",
+)  # fmt: skip
+"""In this order, in the text without white space: the ids of GEMM 2 follow those of GEMM 1."""
 
 
 @dataclass(frozen=True)
@@ -148,10 +149,16 @@ class _RuntimeReader:
             raise NotRead(f"it defines no {name}", full, 1)
         return found[0]
 
-    def _require(self, path: str, pattern: re.Pattern[str], why: str) -> None:
+    def _require(self, path: str, pieces: tuple[str, ...], why: str) -> None:
+        """Refuse when the file does not hold `pieces` in their order."""
         text, full = self._text(path)
-        if not pattern.search(" ".join(token.text for token in tokenize(text, full) if token.kind != "line")):
-            raise NotRead(why, full, 1)
+        dense = "".join(text.split()) if len(text) <= MAX_SOURCE else ""
+        at = 0
+        for piece in pieces:
+            at = dense.find(piece, at)
+            if at < 0:
+                raise NotRead(why, full, 1)
+            at += len(piece)
 
     def _cases(self) -> dict[tuple[int, int, int], Token]:
         """The tiles that the dispatch knows for SM120: `SHAPE_CASE(120, M, N, K bytes)`."""

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tilewright.libraries.cpp_source.kernels import Finding, Kernel, KernelFinder
+from tilewright.libraries.cpp_source.kernels import Finding, Kernel, KernelFinder, Root
 from tilewright.libraries.cpp_source.resolve import Resolver
 from tilewright.libraries.cpp_source.tokens import NotRead, Token
+from tilewright.libraries.cpp_source.types import Env
 from tilewright.libraries.cpp_source.unit import Headers
 from tilewright.libraries.flashinfer.build import BuildModule, Unit
 from tilewright.libraries.flashinfer.layout import Layout, join
@@ -68,7 +69,7 @@ class SourceReader:
             if unit.path.endswith((".cu", ".cuh", ".cpp")) and (wanted is None or wanted.search(unit.text)):
                 yield from self._unit(module, unit)
 
-    def _headers(self, module: BuildModule, unit: Unit) -> tuple[Headers, KernelFinder, list[Token]]:
+    def _headers(self, module: BuildModule, unit: Unit) -> tuple[KernelFinder, list[Token]]:
         includes = tuple(_INCLUDE.findall(unit.text))
         key = (includes, module.flags, module.include_paths)
         shared = self._shared.get(key)
@@ -85,12 +86,18 @@ class SourceReader:
             shared = headers, KernelFinder(Resolver(headers))
             self._shared[key] = shared
         headers, finder = shared
-        return headers, finder, headers.preprocessor.process(body, unit.path)
+        return finder, headers.preprocessor.process(body, unit.path)
 
     def _unit(self, module: BuildModule, unit: Unit) -> Iterator[Instantiation]:
-        _, finder, tokens = self._headers(module, unit)
-        finder.resolver.refill()
-        roots = finder.roots(tokens)
+        try:
+            finder, tokens = self._headers(module, unit)
+            finder.resolver.refill()
+            roots = finder.roots(tokens)
+        except NotRead as stop:
+            whole = Root(unit.path, unit.path, {}, (), Env(), unit.path, 1, unit.path, 1, is_macro=False)
+            finding = Finding(whole, stop.why, stop.file or unit.path, stop.line or 1)
+            yield Instantiation(module, unit, None, None, finding, None, several=False)
+            return
         operations = _by_order(unit, len(roots))
         for root, operation in zip(roots, operations, strict=True):
             finder.resolver.refill()

@@ -112,6 +112,8 @@ class _Reader:
         if not found:
             place = self.layout.inside(files[0]) if files else self.layout.package
             raise unreadable(f"no build function for {self.arch} is in it", self.layout, place)
+        if not out:
+            self.notes.append(f"The build functions make no {op} kernel for {self.arch}.")
         return out
 
     def _gemm_files(self) -> list[str]:

@@ -13,6 +13,7 @@ from tilewright.libraries.python_source.text import formatted
 from tilewright.libraries.python_source.values import (
     MISSING,
     BoundMethod,
+    Broken,
     Class,
     EnumMember,
     ExceptionType,
@@ -40,6 +41,11 @@ _PROVENANCE_LENGTH = range(2, 9)
 """Lengths of literal sequences whose line is remembered: tile shapes and records, not long tables."""
 
 
+def _none(name: str) -> bool:
+    del name
+    return False
+
+
 class Evaluator:
     """Evaluates expressions. `builtins` holds the names that every module sees; `hooks` maps a function's name to
     a callback that receives the arguments and result of each of its calls."""
@@ -47,6 +53,8 @@ class Evaluator:
     def __init__(self, builtins: dict[str, Value], meter: Meter) -> None:
         self.builtins, self.meter = builtins, meter
         self.hooks: dict[str, CallHook] = {}
+        self.empty: Callable[[str], bool] = _none
+        """Names of functions that are not followed: they answer an empty list."""
         self.depth = 0
         self.site: tuple[str, int] = ("", 0)
         """File and line of the call that is being made, for host functions to look at."""
@@ -462,6 +470,8 @@ class Evaluator:
             return self._construct(function, args, kwargs)
         if isinstance(function, ExceptionType):
             return ExceptionValue(function, tuple(args))
+        if isinstance(function, Broken):
+            raise function.refuse()
         if isinstance(function, Symbol):
             return Unknown(f"{function.name}(...)")
         if isinstance(function, Unknown):
@@ -509,6 +519,8 @@ class Evaluator:
     def _call_function(self, function: Function, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if self.depth >= MAX_DEPTH:
             raise OutOfBudget("its calls nest too deeply")
+        if self.empty(function.name):
+            return []
         scope = Scope({}, function.closure, globals_=function.closure.module, file=function.file)
         self._bind(function, scope, args, kwargs)
         self.depth += 1

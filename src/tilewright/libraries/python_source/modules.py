@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tilewright.libraries.python_source.limits import MAX_SOURCE, CannotFollow, Meter, OutOfBudget
 from tilewright.libraries.python_source.standard import Standard
 from tilewright.libraries.python_source.statements import Interpreter
-from tilewright.libraries.python_source.values import HostObject, Raised, Scope, Symbol, Unknown, Value
+from tilewright.libraries.python_source.values import Broken, HostObject, Raised, Scope, Symbol, Value
 
 ReadSource = Callable[[str], bytes | None]
 """A source file of the tree by path, or None when there is none."""
@@ -106,9 +106,9 @@ class TreeInterpreter(Interpreter):
         """Leave the names that `node` would bind unknown."""
         for part in ast.walk(node):
             if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-                module.names[part.id] = Unknown(reason)
+                module.names[part.id] = Broken(reason)
             elif isinstance(part, ast.FunctionDef | ast.ClassDef):
-                module.names.setdefault(part.name, Unknown(reason))
+                module.names.setdefault(part.name, Broken(reason))
 
     def resolve_lazy(self, scope: Scope, name: str) -> Value:
         value = scope.names[name]
@@ -139,6 +139,8 @@ class TreeInterpreter(Interpreter):
         if inner in self.stubs:
             return self.stubs[inner]
         owner = self._module_at(path)
+        if isinstance(owner, Broken):
+            return owner
         if isinstance(owner, HostObject):
             return self.attribute(owner, wanted.name)
         if isinstance(owner, Scope) and wanted.name in owner.names:
@@ -148,7 +150,7 @@ class TreeInterpreter(Interpreter):
             return module_inside
         return Symbol(f"{path}.{wanted.name}".replace("/", "."))
 
-    def _module_at(self, path: str) -> Scope | HostObject | None:
+    def _module_at(self, path: str) -> Scope | HostObject | Broken | None:
         if path in self.stubs:
             return self.stubs[path]
         if not self._inside(path):
@@ -158,8 +160,8 @@ class TreeInterpreter(Interpreter):
                 module = self._load(file)
             except OutOfBudget:
                 raise
-            except CannotFollow:
-                return None
+            except CannotFollow as stop:
+                return Broken(f"{stop.where}, and {stop.why}")
             if module is not None:
                 return module
         return None

@@ -81,6 +81,15 @@ class Unknown:
         return f"<unknown {self.what[:60]}>"
 
 
+class Broken(Unknown):
+    """Something of the tree itself that could not be read. Calling it would lose what it does, so that is refused."""
+
+    __slots__ = ()
+
+    def refuse(self) -> CannotFollow:
+        return CannotFollow(f"it needs {self.what[:300]}")
+
+
 @dataclass(eq=False)
 class Scope:
     """Names of a function call, a class body, a comprehension or a module."""

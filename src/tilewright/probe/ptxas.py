@@ -30,6 +30,9 @@ __all__ = ["build_kernels", "parse_ptxas", "section_bytes"]
 
 MAX_ERRORS: Final = 5
 
+_FLAGS: Final = ("-O3", "-DNDEBUG", "-cubin", "-Xptxas", "-v")
+"""As libraries build release kernels (FlashInfer `jit/core.py`): CUTLASS's device asserts cost registers."""
+
 _ENTRY: Final = re.compile(r"Compiling entry function '([^']*device_kernel[^']*)'")
 _FRAME: Final = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS: Final = re.compile(r"Used (\d+) registers")
@@ -112,9 +115,7 @@ def _build(job: Job, settings: Settings) -> KernelBuild | None:
         if settings.keep is not None:
             write_atomically(settings.keep / f"kernel-{job.types.arch}-{content_key(text)[:12]}.cu", text.encode())
         includes = include_folders(job.headers, settings.extensions if job.types.needs_scatter else None)
-        command = nvcc_command(
-            settings, job.types.arch, includes, "kernel.cu", "kernel.cubin", "-cubin", "-Xptxas", "-v"
-        )
+        command = nvcc_command(settings, job.types.arch, includes, "kernel.cu", "kernel.cubin", *_FLAGS)
         done = run(command, folder, settings.timeout_s)
         seconds = round(time.monotonic() - started, 1)
         if done.code == 0:
@@ -182,7 +183,9 @@ def build_kernels(
 
 def _key(job: Job, settings: Settings) -> str:
     scatter = settings.extensions.digest if settings.extensions and job.types.needs_scatter else ""
-    return content_key("kernel", job.headers.digest, scatter, settings.compiler.version, job.types.arch, _source(job))
+    return content_key(
+        "kernel", job.headers.digest, scatter, settings.compiler.version, job.types.arch, *_FLAGS, _source(job)
+    )
 
 
 def _decode(entry: dict[str, Any] | None) -> KernelBuild | None:

@@ -62,6 +62,10 @@ def _kernel_lines(build: KernelBuild) -> list[str]:
     ]
 
 
+def _count(value: int | None) -> str:
+    return "none" if value is None else f"{value:,}"
+
+
 def show_one(config: KernelConfig, result: ProbeResult, out: Output) -> None:
     """Print the answer to one config."""
     for line in wrapped(title(config), ""):
@@ -93,8 +97,9 @@ def show_one(config: KernelConfig, result: ProbeResult, out: Output) -> None:
         tile = "x".join(map(str, result.epilogue_tile or ())) or "none"
         out.line()
         out.line(
-            f"  mainloop {result.mainloop_bytes:,} bytes, epilogue {result.epilogue_bytes:,}, "
-            f"threads {result.threads}, epilogue tile {tile}, stages C {result.stages_c} D {result.stages_d}"
+            f"  mainloop {_count(result.mainloop_bytes)} bytes, epilogue {_count(result.epilogue_bytes)}, "
+            f"threads {_count(result.threads)}, epilogue tile {tile}, "
+            f"stages C {_count(result.stages_c)} D {_count(result.stages_d)}"
         )
         for name in (result.mainloop_policy, result.epilogue_policy):
             if name:

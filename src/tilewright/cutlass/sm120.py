@@ -81,9 +81,13 @@ def _scheduler(config: KernelConfig, pingpong: bool) -> Broken | None:
     if config.tile_scheduler is None:
         return None
     if config.kind == "grouped":
+        kind = "Pingpong" if pingpong else "Cooperative"
+        rules = rules_for(config.cutlass)
+        derives = rules is not None and rules.grouped_f8f6f4  # 4.6.0 rewrote the kernel's assert together with it
+        only = "group-compatible schedulers" if derives else "the default scheduler"
         return Broken(
-            "Ptr-Array Cooperative and Grouped Gemm Cooperative kernel only supports the default scheduler.",
-            "cutlass/gemm/kernel/sm90_gemm_array_tma_warpspecialized_cooperative.hpp",
+            f"Ptr-Array {kind} and Grouped Gemm {kind} kernel only supports {only}",
+            f"cutlass/gemm/kernel/sm90_gemm_array_tma_warpspecialized_{kind.lower()}.hpp",
             "Leave tile_scheduler at default for a grouped kernel.",
         )
     if pingpong and config.tile_scheduler == "stream_k":

@@ -166,7 +166,7 @@ def _mainloop(
         return _block_scaled(rules, grouped, ops, acc, tile, cluster, tag, stages, carveout)
     if op_class == "tensor_op":
         return _tensor_op(rules, grouped, ops, acc, tile, cluster, tag, stages, carveout)
-    return _blockwise(grouped, ops, acc, tile, tag, stages, granularity or (1, 128, 128), carveout)
+    return _blockwise(grouped, ops, acc, tile, cluster, tag, stages, granularity or (1, 128, 128), carveout)
 
 
 def _tn(ops: Operands, where: str) -> Broken | None:
@@ -264,6 +264,7 @@ def _finish(
     scheduler_stages: int,
     sf_short: bool | None,
     whys: list[str],
+    cluster: tuple[int, int, int] = (1, 1, 1),
 ) -> Mainloop:
     tensors = struct(members, TENSOR_ALIGN)
     pipeline = BARRIER_PAIR_BYTES * count.stages
@@ -280,10 +281,10 @@ def _finish(
     array, ptr = ("Array", "PtrArray") if grouped else ("", "")
     kind = "Pingpong" if pingpong else "Cooperative"
     schedule = f"cutlass::gemm::Kernel{ptr}TmaWarpSpecialized{kind}{family}Sm120<{scheduler_stages}>"
-    one = "cute::tuple<cute::C<1>, cute::C<1>, cute::C<1> >"
+    extents = ", ".join(f"cute::C<{extent}>" for extent in cluster)
     policy = (
         f"cutlass::gemm::MainloopSm120{array}TmaWarpSpecialized{family}"
-        f"<{count.stages}, {scheduler_stages}, {one}, {schedule} >"
+        f"<{count.stages}, {scheduler_stages}, cute::tuple<{extents} >, {schedule} >"
     )
     return Mainloop(
         stages=count.stages,
@@ -452,11 +453,11 @@ def _tile_n(rules: Rules, n: int) -> Broken | None:
     return Broken("Invalid tile shape N.", BLOCKSCALED_BUILDER, f"N must be at least {smallest}{more}.")
 
 
-def _mixed_k(a: Element, b: Element, k: int, where: str) -> Broken | None:
+def _mixed_k(a: Element, b: Element, k: int, where: str, met: str = "met with") -> Broken | None:
     """`sm1xx_gemm_check_for_f8f6f4_mix8bit_requirement`: TMA unpacks FP4/FP6 in rows of 128 elements."""
     if k % 128 and (a.bits < 8 or b.bits < 8):
         return Broken(
-            "TileSize and MNK Major does not met with MMA Mix 8-bit TMA load requirement",
+            f"TileSize and MNK Major does not {met} MMA Mix 8-bit TMA load requirement",
             where,
             f"FP4 and FP6 operands are unpacked 128 elements at a time: K must be a multiple of 128, not {k}.",
         )
@@ -471,6 +472,12 @@ def _sf_layout(n: int, k: int, vector: int) -> Broken | None:
             'result of decltype qualifier "__nv_bool" is not a class or enumeration',
             where,
             f"K = {k} holds fewer than the {SF_GROUP} scales of one block: use K of {SF_GROUP * vector} or more.",
+        )
+    if k % (SF_GROUP * vector):
+        return Broken(
+            "Shape Divisibility Condition",
+            where,
+            f"Scales come in blocks of {SF_GROUP} along K: make K a multiple of {SF_GROUP * vector}, not {k}.",
         )
     if n % SF_ROWS if n > SF_ROWS else (n % 32 and 32 % n):
         return Broken(
@@ -515,7 +522,7 @@ def _tensor_op(
         or _plain_inputs(ops, where, what)
         or single_cta(cluster, where)
         or _tn(ops, where)
-        or _mixed_k(a, b, k, where)
+        or _mixed_k(a, b, k, where, "meet" if array_builder else "met with")
     )
     if broken:
         return broken
@@ -570,6 +577,7 @@ def _blockwise(
     ops: Operands,
     acc: str,
     tile: tuple[int, int, int],
+    cluster: tuple[int, int, int],
     tag: Tag,
     stages: int | None,
     granularity: tuple[int, int, int],
@@ -631,7 +639,7 @@ def _blockwise(
         f"{s} stages x {scales_a} float scales of A (one a {gm}x{gk}), in whole 16 bytes",
         f"{s} stages x {scales_b} float scales of B (one a {gn}x{gk}), in whole 16 bytes",
     ]
-    return _finish("blockwise", grouped, tag.pingpong, count, members, ("A", "B"), 2, None, whys)
+    return _finish("blockwise", grouped, tag.pingpong, count, members, ("A", "B"), 2, None, whys, cluster)
 
 
 def entries(main: Mainloop) -> list[Entry]:

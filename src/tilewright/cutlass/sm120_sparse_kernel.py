@@ -12,7 +12,7 @@ from tilewright.cutlass import epilogue_storage, sm90_kernel, sm120_sparse
 from tilewright.cutlass.config import KernelConfig
 from tilewright.cutlass.epilogue_storage import Epilogue
 from tilewright.cutlass.laid import SF_SHORT_AT, SF_SHORT_TEXT, Laid
-from tilewright.cutlass.sm90_kernel import LOAD_ORDER, Kernel, clc_scheduler
+from tilewright.cutlass.sm90_kernel import LOAD_ORDER, STATIC_SCHEDULER, Kernel, clc_scheduler
 from tilewright.cutlass.sm120_sparse import SCHEDULER_STAGES, SparseMainloop
 from tilewright.cutlass.structs import Member, struct
 from tilewright.cutlass.verdict import Broken, Entry
@@ -30,7 +30,7 @@ CAPACITY_ASSERT: Final = Broken(
 )
 
 
-def _kernel(main: SparseMainloop, epi: Epilogue) -> Kernel:
+def _kernel(main: SparseMainloop, epi: Epilogue, static: bool) -> Kernel:
     """Pipelines (A's, B's, C's, load order), scheduler, tensors (epilogue first)."""
     pipelines = struct(
         [
@@ -51,7 +51,7 @@ def _kernel(main: SparseMainloop, epi: Epilogue) -> Kernel:
     storage = struct(
         [
             Member("pipelines", pipelines.bytes, 16, 16),
-            clc_scheduler(SCHEDULER_STAGES),
+            STATIC_SCHEDULER if static else clc_scheduler(SCHEDULER_STAGES),
             Member("tensors", tensors.bytes, tensors.align, tensors.align),
         ]
     )
@@ -63,7 +63,7 @@ def lay_out(config: KernelConfig, epi: Epilogue) -> Laid | list[Broken]:
     main = sm120_sparse.mainloop(config, epi.bytes)
     if isinstance(main, Broken):
         return [main]
-    laid = _kernel(main, epi)
+    laid = _kernel(main, epi, config.tile_scheduler == "static_persistent")
 
     def entries() -> list[Entry]:
         return [*sm90_kernel.entries(laid), *sm120_sparse.entries(main), *epilogue_storage.entries(epi)]

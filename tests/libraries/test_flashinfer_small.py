@@ -35,8 +35,9 @@ def test_every_instantiation_is_a_tactic_with_its_config_and_lines(tmp_path: Pat
     assert first.config is not None
     expected = {
         "arch": "sm120", "kind": "grouped", "op_class": "block_scaled", "a": "nvfp4", "b": "nvfp4", "acc": "f32",
-        "c": "f16", "d": "f16", "layout_a": "row", "layout_b": "col", "layout_c": "row", "layout_d": "row", "align_a": 32,
-        "align_b": 32, "align_c": 8, "align_d": 8, "tile": (128, 128, 128), "cluster": (1, 1, 1), "schedule": "auto",
+        "c": "f16", "d": "f16", "layout_a": "row", "layout_b": "col", "layout_c": "row", "layout_d": "row",
+        "align_a": 32, "align_b": 32, "align_c": 8, "align_d": 8,
+        "tile": (128, 128, 128), "cluster": (1, 1, 1), "schedule": "auto",
         "epilogue_schedule": "tma_warp_specialized", "fusion": "linear_combination", "swap_ab": True,
         "epilogue_tile": "auto", "stages": "auto", "id": first.name,
     }  # fmt: skip

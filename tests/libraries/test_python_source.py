@@ -178,8 +178,8 @@ def test_a_refusal_names_the_line() -> None:
 _TOKENS = st.sampled_from(
     ["(", ")", "[", "]", "{", "}", ":", ",", ".", "=", "+", "*", "**", "-", "if", "else", "for", "in", "def", "class",
      "return", "lambda", "import", "from", "not", "and", "or", "while", "try", "except", "with", "as", "f'{x}'", "x",
-     "y", "1", "99999999", "'s'", "\n", "\n  ", "\n    ", "@", "yield", "*x", "**y", "is", "None", "print", "range", "str",
-     "list", "del", "global", "raise", "assert", "==", "<", "%", "//", "<<", "async", "await", "match", "x.y",
+     "y", "1", "99999999", "'s'", "\n", "\n  ", "\n    ", "@", "yield", "*x", "**y", "is", "None", "print", "range",
+     "str", "list", "del", "global", "raise", "assert", "==", "<", "%", "//", "<<", "async", "await", "match", "x.y",
      "\0", "é"]
 )  # fmt: skip
 

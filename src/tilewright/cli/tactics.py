@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
 EXIT_NO = 1
 LIBRARIES = ("flashinfer",)
 ARCHS = ("sm120", "sm121")
-MAX_BASELINE = 256 * 1024 * 1024
-"""Largest baseline that is read, in bytes; the report of 200 tactics has 2 MB."""
 
 
 @click.command(epilog="Example: tilewright tactics flashinfer --root .venv/lib/python3.12/site-packages")
@@ -50,7 +47,11 @@ def command(
     arch = _arch(arch)
     if baseline and other:
         raise click.UsageError("--baseline and --diff answer different questions; give one of them.")
-    known = _baseline(baseline) if baseline else None
+    known = None
+    if baseline:
+        from tilewright.libraries.flashinfer.baseline import read_baseline
+
+        known = read_baseline(baseline)
     out = Output(as_json, quiet)
     report = _read(root, op, arch)
     if other is not None:
@@ -85,38 +86,6 @@ def _read(root: str, op: Op, arch: str) -> Report:
 
     with open_tree(root) as tree:
         return read_report(tree, op, arch)
-
-
-def _baseline(path: str) -> dict[str, str]:
-    """Verdicts by tactic name from a former `--json` output."""
-    import msgspec
-
-    from tilewright.errors import InputError, shown
-
-    class Verdict(msgspec.Struct):
-        status: str
-
-    class Entry(msgspec.Struct):
-        name: str
-        verdict: Verdict
-
-    class Former(msgspec.Struct):
-        schema: str
-        tactics: list[Entry]
-
-    try:
-        file = Path(path)
-        if file.stat().st_size > MAX_BASELINE:
-            raise InputError("baseline", f"--baseline: {shown(path)} is larger than any report.")
-        former = msgspec.json.decode(file.read_bytes(), type=Former)
-    except OSError as error:
-        raise InputError("baseline", f"--baseline: {shown(path)} cannot be read: {error.strerror}.") from None
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, ValueError, RecursionError):
-        former = None
-    if former is None or not former.schema.startswith("tilewright/tactics/"):
-        msg = f"--baseline: {shown(path)} is no report; write one with: tilewright tactics flashinfer --root ... --json"
-        raise InputError("baseline", msg)
-    return {entry.name: entry.verdict.status for entry in former.tactics}
 
 
 def _answer(report: Report, known: dict[str, str] | None, check: bool, out: Output) -> int | None:

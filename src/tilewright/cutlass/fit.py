@@ -10,7 +10,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Final, NamedTuple
 
-from tilewright.cutlass import advice, sm90, sm120
+from tilewright.cutlass import advice, sm90, sm100, sm103, sm120
 from tilewright.cutlass import fixes as fixes_model
 from tilewright.cutlass.budget import Budget
 from tilewright.cutlass.config import KernelConfig
@@ -27,7 +27,7 @@ LIMITS: Final[dict[str, int]] = {
 }
 """Opt-in shared memory a block, bytes (`cutlass/arch/arch.h`: sm*_smem_capacity_bytes)."""
 
-_MODULES: Final[dict[str, ModuleType]] = {"sm90": sm90, "sm120": sm120, "sm121": sm120}
+_MODULES: Final[dict[str, ModuleType]] = {"sm100": sm100, "sm103": sm103, "sm90": sm90, "sm120": sm120, "sm121": sm120}
 
 
 def unsupported(config: KernelConfig) -> str | None:

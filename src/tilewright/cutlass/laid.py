@@ -58,6 +58,12 @@ class Laid:
     """The epilogue takes the place of the mainloop's tensors (kernels that compute one tile a block)."""
 
 
+class Anchor(Entry):
+    """A place that other lines count from and that is no line itself, such as the first of several equal structs."""
+
+    __slots__ = ()
+
+
 PARENTS: Final = (
     ("mainloop.tensors.", "kernel.tensors.mainloop"),
     ("mainloop.tensormaps.", "kernel.tensormaps.mainloop"),
@@ -71,11 +77,14 @@ def to_fields(entries: list[Entry]) -> list[Field]:
     """Budget lines with absolute offsets; parents must come before their children."""
     absolute: dict[str, int] = {}
     out: list[Field] = []
-    for path, offset, size, align, why in entries:
+    for entry in entries:
+        path, offset, size, align, why = entry
         if path.startswith("kernel."):
             base = absolute.get(path.rpartition(".")[0], 0)
         else:
             base = next(absolute[parent] for prefix, parent in PARENTS if path.startswith(prefix))
         absolute[path] = base + offset
+        if isinstance(entry, Anchor):
+            continue
         out.append(Field(path, offset, base + offset, size, align, why))
     return out

@@ -1,0 +1,114 @@
+"""SM103: Blackwell Ultra (B300, GB300). Collectives of its own for NVFP4 and MXFP4; epilogue and kernel form of SM100.
+
+Everything but block-scaled FP4 is refused by the builders: on a B300 those kernels are the SM100 ones.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright.cutlass import sm100_collective, sm100_epilogue, sm100_kernel, sm103_mainloop
+from tilewright.cutlass.config import KernelConfig
+from tilewright.cutlass.laid import Laid
+from tilewright.cutlass.sm100 import epilogue_figures, kinds
+from tilewright.cutlass.sm100_epilogue_key import epilogue_key
+from tilewright.cutlass.sm100_epilogue_tags import PLANAR_COMPLEX
+from tilewright.cutlass.sm100_kernel import Form
+from tilewright.cutlass.sm100_mma import NO_COLLECTIVE, NO_COLLECTIVE_AT
+from tilewright.cutlass.sm100_versions import sm100_rules_for
+from tilewright.cutlass.sm103_mainloop import Mainloop
+from tilewright.cutlass.structs import Member
+from tilewright.cutlass.verdict import Broken, Entry
+
+ARRAY_KERNEL: Final = "cutlass/gemm/kernel/sm103_blockscaled_gemm_array_tma_warpspecialized.hpp"
+
+
+def covers(config: KernelConfig) -> str | None:
+    """Why the model has no answer for `config`, or None."""
+    if config.op_class == "mixed_input":
+        return "The model does not cover mixed_input on SM103; `tilewright probe` compiles it."
+    if PLANAR_COMPLEX in config.epilogue_schedule:
+        return "The planar complex epilogues are not covered: no complex operand is."
+    return None
+
+
+def lay_out(config: KernelConfig) -> Laid | list[Broken]:
+    """Lay out the types of `config`, or name the rule that they break first."""
+    rules = sm100_rules_for(config.cutlass)
+    if not rules.sm103:
+        return [
+            Broken(
+                'namespace "cutlass::arch" has no member "Sm103"',
+                "cutlass/arch/arch.h",
+                "SM103 collectives came with CUTLASS 4.2.0: use that or later, or the SM100 ones.",
+            )
+        ]
+    if config.op_class != "block_scaled":
+        return [
+            Broken(
+                NO_COLLECTIVE,
+                NO_COLLECTIVE_AT,
+                f"No SM103 builder makes {config.op_class} kernels: a B300 runs the SM100 ones (arch sm100).",
+            )
+        ]
+    epi = sm100_epilogue.epilogue(epilogue_key(config))
+    if isinstance(epi, Broken):
+        return [epi]
+    main = sm103_mainloop.mainloop(sm100_collective.mainloop_key(config, epi.bytes))
+    if isinstance(main, Broken):
+        return [main]
+    array = main.tag.array
+    broken = kinds(config, epi, array, ARRAY_KERNEL)
+    if broken:
+        return [broken]
+    form = Form("sm103", array, main.scheduler_stages, main.accumulator_stages)
+    tensors = Member("tensors", main.tensors.bytes, main.tensors.align, main.tensors.align)
+    maps = main.tensormaps.bytes if main.tensormaps is not None else None
+    kernel = sm100_kernel.kernel(form, tensors, main.pipeline, maps, epi.tensors, epi.pipeline, epi.tensormaps)
+
+    def entries() -> list[Entry]:
+        return [
+            *sm100_kernel.entries(kernel),
+            *sm100_collective.member_entries(main.tensors, main.tensormaps),
+            *epi.entries,
+        ]
+
+    return Laid(
+        smem_bytes=kernel.storage.bytes,
+        figures={
+            "stages": main.count.stages,
+            "load_ab_stages": main.count.stages,
+            "load_sf_stages": main.load_sf_stages,
+            "mainloop_bytes": main.bytes,
+            "mainloop_tensor_bytes": main.tensors.bytes,
+            "mainloop_pipeline_bytes": main.pipeline.bytes,
+            "mainloop_tensormap_bytes": maps,
+            "threads": sm100_kernel.threads(form, direct=not epi.tag.tma),
+            "min_blocks": 1,
+            "scheduler_stages": main.scheduler_stages,
+            "accumulator_stages": main.accumulator_stages,
+            "mainloop_policy": main.policy,
+            "kernel_schedule": main.schedule,
+            **epilogue_figures(epi),
+        },
+        entries=entries,
+        count=main.count,
+        mainloop_tensor_bytes=main.tensors.bytes,
+        epilogue_bytes=epi.bytes,
+        besides=sm100_kernel.besides(kernel),
+        kernel_broken=_kernel_rules(main),
+        asserted=sm100_kernel.capacity_assert(form),
+    )
+
+
+def _kernel_rules(main: Mainloop) -> tuple[Broken, ...]:
+    """Rules that compiling the types does not show."""
+    if main.count.stages > 0:
+        return ()
+    return (
+        Broken(
+            "Stage count of A and B is 0",
+            sm103_mainloop.BUILDER,
+            "The types compile, and nothing can be loaded: use a smaller tile, a smaller epilogue tile or no C.",
+        ),
+    )

@@ -36,7 +36,7 @@ class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class When(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who meets a claim; every condition that is given must hold. `formats`: some large matrix of the model is stored in
+    """Who meets a claim; every condition given must hold. `formats`: some large matrix of the model is stored in
     one of them; `experts`: its routed experts are. `pcie` true: no NVLink between the GPUs."""
 
     arch: list[str] | None = None

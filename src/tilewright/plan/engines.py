@@ -46,13 +46,13 @@ SHARE_FLAGS: Final[dict[str, tuple[str, ...]]] = {
 
 
 def launch(engine: str, model: str, *flags: str) -> str:
-    """A launch line of the engine, with these flags; `...` stands for the rest of the user's own."""
+    """A launch line of the engine with these flags; `model` is quoted already. The user adds their own flags."""
     start = {
         "sglang": f"python3 -m sglang.launch_server --model-path {model}",
         "vllm": f"vllm serve {model}",
         "trtllm": f"trtllm-serve {model}",
     }[engine]
-    return " ".join([start, *flags, "..."])
+    return " ".join([start, *(flag for flag in flags if flag)])
 
 
 def layout_flags(engine: str, tp: int, pp: int = 1, ep: int = 1) -> str:

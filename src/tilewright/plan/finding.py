@@ -29,7 +29,8 @@ class Evidence(msgspec.Struct, frozen=True):
 
 
 class Fix(msgspec.Struct, frozen=True):
-    """What to do. `commands` can be pasted into a shell as they are; `patch` is a unified diff, or null."""
+    """What to do. `commands` can be pasted into a shell; a launch line names what matters here, the user's other flags
+    are theirs to keep. `patch` is a unified diff, or null."""
 
     text: str
     commands: list[str] = []

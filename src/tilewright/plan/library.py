@@ -11,14 +11,17 @@ import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tilewright.collectives import cache
 from tilewright.collectives.library import Library
-from tilewright.collectives.model import Index
 from tilewright.collectives.roots import CutlassRoot
 from tilewright.collectives.tree import SourceTree, open_tree
 from tilewright.errors import TreeError
 from tilewright.libraries.flashinfer.model import Report
+
+if TYPE_CHECKING:
+    from tilewright.collectives.query import Survey
 
 _CODE = ("cutlass", "libraries", "formats")
 """Packages of ours whose code decides what a report says."""
@@ -107,19 +110,13 @@ class LibraryView:
         return report
 
     @cached_property
-    def index(self) -> Index | None:
-        """What its main CUTLASS can do."""
+    def survey(self) -> Survey | None:
+        """What every CUTLASS of the tree can do; None where there is none."""
         if not self.roots:
             return None
-        from tilewright.collectives.index import build_index
+        from tilewright.collectives.query import survey
 
-        root = self.roots[0]
-        known = cache.load("index", root.fingerprint, Index)
-        if known is not None:
-            return known
-        index = build_index(root)
-        cache.store("index", root.fingerprint, index)
-        return index
+        return survey(self.tree)
 
     def find(self, file: str, pattern: str) -> Line | None:
         """The first line of `file` (relative to the tree) that `pattern` matches, or None."""

@@ -176,17 +176,19 @@ def _target_keys(target: Target) -> dict[str, Any]:
     }
 
 
-REMARKS = "remarks"
-"""The one key of the baseline to which several rules add: sentences that are no findings."""
+SHARED = ("summary", "remarks")
+"""The keys of the baseline to which several rules add sentences: what matters most, and what is worth knowing."""
 
 
 def _merge(facts: Iterable[Fact]) -> dict[str, Any]:
-    baseline: dict[str, Any] = {REMARKS: []}
+    """The baseline. Sentences of the summary come with a place (a number) and are put in that order."""
+    baseline: dict[str, Any] = {key: [] for key in SHARED}
     for fact in facts:
-        if fact.key == REMARKS:
-            baseline[REMARKS] += fact.value
+        if fact.key in SHARED:
+            baseline[fact.key] += fact.value
         else:
             baseline[fact.key] = fact.value
+    baseline["summary"] = [text for _, text in sorted(baseline["summary"])]
     return baseline
 
 

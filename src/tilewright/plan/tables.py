@@ -31,6 +31,11 @@ class Pair:
         return [(requests, (other / base - 1) * 100) for requests, base, other in self.rows]
 
     @property
+    def weights(self) -> str:
+        """The checkpoint that was measured, as the source names it."""
+        return str(self.base.get("checkpoint") or "checkpoint not named")
+
+    @property
     def source(self) -> str:
         return f"packaged measurements {self.base.id} and {self.other.id} ({self.base.date})"
 

@@ -5,18 +5,20 @@ Everything that several rules derive from these inputs is derived here, once, wh
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewright.errors import InputError
 from tilewright.hardware.gpu import Gpu
-from tilewright.models.checkpoint import COMPONENTS
+from tilewright.models.checkpoint import COMPONENTS, Checkpoint
 from tilewright.models.formats import WeightFormat, weight_format
 from tilewright.models.memory import GpuMemory, Parallel, component_formats, gpu_memory
 from tilewright.models.records import Model
 from tilewright.plan.claims import Reader
-from tilewright.plan.engines import SHARE_FLAGS, TITLES, memory_share
+from tilewright.plan.engines import SHARE_FLAGS, TITLES, launch, layout_flags, memory_share
 from tilewright.plan.log import Hit
 from tilewright.plan.seen import flag
 from tilewright.plan.snapshot import Snapshot
@@ -46,6 +48,23 @@ _FAMILY_OF_FORMAT = {
 """Weight formats -> the format families that claims and rules speak of."""
 
 
+def article(name: str) -> str:
+    """`an` before a name whose first letter is read out with a vowel (RTX, H200, L40S, A100), else `a`."""
+    first = name.split()[0]
+    spelt = first.isupper() or any(letter.isdigit() for letter in first)
+    return "an" if first[:1].upper() in ("AEFHILMNORSX" if spelt else "AEIO") else "a"
+
+
+def served_name(model: Model, checkpoint: Checkpoint) -> str:
+    """What a launch command calls the checkpoint, quoted for a shell: its repository, a folder, or the model's name."""
+    name = checkpoint.name
+    if "/" in name and not name.startswith("community/"):
+        return shlex.quote(name)
+    if model.source.endswith(".json") and "://" not in model.source:
+        return shlex.quote(str(Path(model.source).parent))
+    return shlex.quote(model.hf_ids[0] if model.hf_ids and not checkpoint.rules else model.name)
+
+
 @dataclass(frozen=True, eq=False)
 class Target:
     """The inputs of a plan. `parallel` is the layout asked about, `layout_given` whether the user chose it."""
@@ -65,6 +84,19 @@ class Target:
     notes: list[str] = field(default_factory=lambda: list[str]())
 
     @property
+    def served(self) -> str:
+        """The checkpoint as a launch command calls it."""
+        return served_name(self.model, self.model.checkpoint)
+
+    def launch(self, *flags: str, env: str = "") -> str:
+        """A launch line of the engine for this checkpoint and layout, with these flags (and variables before it)."""
+        parallel = self.parallel
+        line = launch(
+            self.engine, self.served, layout_flags(self.engine, parallel.tp, parallel.pp, parallel.ep), *flags
+        )
+        return f"{env} {line}" if env else line
+
+    @property
     def engine_title(self) -> str:
         return TITLES[self.engine]
 
@@ -72,6 +104,11 @@ class Target:
     def engine_named(self) -> str:
         """The engine with its version, where that is known."""
         return f"{self.engine_title} {self.engine_version}" if self.engine_version else self.engine_title
+
+    @property
+    def one_gpu(self) -> str:
+        """The GPU's name with its article: `an RTX PRO 6000 ...`, `a GeForce ...`."""
+        return f"{article(self.gpu.name)} {self.gpu.name}"
 
     @property
     def gpu_title(self) -> str:

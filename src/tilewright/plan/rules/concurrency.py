@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.plan.engines import launch
 from tilewright.plan.evidence import published
 from tilewright.plan.finding import Draft, Evidence, Fix, Gain, Outcome
 from tilewright.plan.registry import Rule
@@ -51,9 +50,9 @@ def run(target: Target) -> Iterator[Outcome]:
         "running requests leaves that unused.",
         fix=Fix(
             f"Set {name} to what the KV cache has room for at your context length, and capture CUDA graphs as far.",
-            [launch(target.engine, target.model.name, f"{name} {value}")],
+            [target.launch(f"{name} {value}")],
         ),
-        gain=Gain("decode tok/s, all requests together, %", 0.0, 28.0, 100.0, "measured"),
+        gain=Gain("decode tok/s, all requests together, %", 0.0, 28.0, 100.0, "published"),
         confidence=0.5,
         effort_h=0.5,
         risk="each request gets slower; only worth it while requests wait",

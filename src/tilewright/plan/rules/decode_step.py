@@ -64,6 +64,17 @@ def run(target: Target) -> Iterator[Outcome]:
         }
     )
     yield Fact(
+        "summary",
+        [
+            (
+                30,
+                f"At one request a step takes {step:.1f} ms (published); reading its bytes takes {floor:.1f}. The "
+                "difference is "
+                "latency: launches, all-reduces, small kernels.",
+            )
+        ],
+    )
+    yield Fact(
         "decode_step",
         {
             "tok_s": speed,

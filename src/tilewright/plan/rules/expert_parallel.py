@@ -44,7 +44,7 @@ def run(target: Target) -> Iterator[Outcome]:
         "PCIe link.",
         fix=Fix(
             "Switch it off and compare at your concurrency; long prefill may be the exception.",
-            [launch(target.engine, target.model.name, layout_flags(target.engine, tp, target.parallel.pp))],
+            [launch(target.engine, target.served, layout_flags(target.engine, tp, target.parallel.pp))],
         ),
         gain=Gain("decode tok/s, %", 0.0, 4.0, 5.0, "published"),
         confidence=0.5,

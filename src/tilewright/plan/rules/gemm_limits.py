@@ -116,6 +116,18 @@ def _moe(target: Target) -> Iterator[Outcome]:
     rows = [row(tokens) for tokens in TOKEN_SWEEP]
     band = [row(tokens_for_rows(size, moe.topk, moe.experts)) for size in BAND]
     rates = first.w13.rates
+    low, high = (item["w13"]["peak_share_pct"] for item in band)
+    if low is not None and high is not None:
+        span = f"At {BAND[0]} to {BAND[1]} tokens an expert"
+        text = f"{span} the limit of the first MoE GEMM is {low:.0f} to {high:.0f} % of the tensor cores' peak."
+        if band[-1]["w13"]["bound"] == "memory":
+            text = (
+                f"{span} memory allows the first MoE GEMM {low:.0f} to {high:.0f} % of the tensor cores' peak, at one "
+                f"request {rows[0]['w13']['peak_share_pct']:.1f} %: a low share of peak is what decode looks like, "
+                "and no "
+                "tile lifts that limit."
+            )
+        yield Fact("summary", [(20, text)])
     yield Fact(
         "moe_gemms",
         {

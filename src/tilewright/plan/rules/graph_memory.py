@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.plan.engines import launch
 from tilewright.plan.evidence import published
 from tilewright.plan.finding import Draft, Evidence, Fix, Gain, Outcome
 from tilewright.plan.registry import Rule
@@ -37,7 +36,7 @@ def run(target: Target) -> Iterator[Outcome]:
         ],
         cause="SGLang's default for this card and TP4 or more is graphs up to 512, which do not fit beside these "
         "weights.",
-        fix=Fix(f"{name} {SAFE}{other}.", [launch("sglang", target.model.name, f"{name} {SAFE}")]),
+        fix=Fix(f"{name} {SAFE}{other}.", [target.launch(f"{name} {SAFE}")]),
         gain=Gain("the server starts, if it did not", None, None, None, "published"),
         metric="startup",
         confidence=0.6,

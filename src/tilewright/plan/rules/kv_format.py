@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from tilewright.errors import InputError
 from tilewright.models.records import Mla
-from tilewright.plan.engines import launch
 from tilewright.plan.evidence import published
 from tilewright.plan.finding import Draft, Evidence, Fact, Fix, Gain, Outcome
 from tilewright.plan.registry import Rule
@@ -66,7 +65,7 @@ def run(target: Target) -> Iterator[Outcome]:
         + (", and it is full now." if tight else ", once it is full."),
         fix=Fix(
             "Switch it and check quality on your own prompts.",
-            [launch(target.engine, target.model.name, f"{names[0]} {names[1]}")],
+            [target.launch(f"{names[0]} {names[1]}")],
         ),
         gain=Gain("KV tokens, %", round(more, 1), round(more, 1), round(more, 1), "exact"),
         metric="capacity",

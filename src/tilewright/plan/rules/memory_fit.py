@@ -96,12 +96,18 @@ def run(target: Target) -> Iterator[Outcome]:
     memory = target.memory
     yield Fact("memory", _table(target))
     if memory.left > 0:
+        tokens = f": {memory.tokens:,} KV tokens" if memory.kv else ""
+        text = (
+            f"It fits: {gib(memory.weights.runtime)} GiB of weights a GPU in {target.layout}, {gib(memory.left)} GiB "
+            "left for "
+            f"cache and graphs{tokens}."
+        )
+        yield Fact("summary", [(50, text)])
         return
+    yield Fact("summary", [(0, "It does not fit as asked; nothing else matters until it does.")])
     share, origin = target.memory_share
     ways = _alternatives(target)
-    former = launch(
-        target.engine, target.model.name, layout_flags(target.engine, target.parallel.tp, target.parallel.pp)
-    )
+    former = launch(target.engine, target.served, layout_flags(target.engine, target.parallel.tp, target.parallel.pp))
     yield Draft(
         id="does_not_fit",
         title=f"{target.model.name} does not fit: {gib(memory.weights.runtime)} GiB of weights a GPU, "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.plan.engines import launch
 from tilewright.plan.evidence import entries, published
 from tilewright.plan.finding import Draft, Evidence, Fix, Gain, Outcome, Rejected
 from tilewright.plan.registry import Rule
@@ -22,7 +21,13 @@ def run(target: Target) -> Iterator[Outcome]:
     now = flag(target.snapshot, "--moe-runner-backend", "--moe-backend")
     evidence = [
         *(
-            [Evidence("published", f"tok/s CUTLASS -> b12x, no speculation: {pair.text()} requests.", pair.source)]
+            [
+                Evidence(
+                    "published",
+                    f"tok/s CUTLASS -> b12x, no speculation ({pair.weights}): {pair.text()} requests.",
+                    pair.source,
+                )
+            ]
             if pair
             else []
         ),
@@ -55,7 +60,7 @@ def run(target: Target) -> Iterator[Outcome]:
         fix=Fix(
             f"Compare at your own concurrency. {turn}".strip()
             + ("" if holds else f" Read in vLLM {entry.since('vllm')}; check `vllm serve --help` for it."),
-            [launch("vllm", target.model.name, "--moe-backend b12x")],
+            [target.launch("--moe-backend b12x")],
         ),
         gain=Gain("decode tok/s at up to 8 requests, %", -26.0, 5.0, 17.0, "published"),
         confidence=0.4,

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from tilewright.cutlass.config import parse_config
 from tilewright.cutlass.fit import fit
-from tilewright.plan.engines import launch
 from tilewright.plan.evidence import published
 from tilewright.plan.finding import Draft, Evidence, Fact, Fix, Gain, Outcome
 from tilewright.plan.registry import Rule
@@ -61,7 +60,7 @@ def run(target: Target) -> Iterator[Outcome]:
         "almost twice as large, and most tiles do not get their two stages.",
         fix=Fix(
             "Compare the weight-only kernel (activations stay in BF16) with what the engine picks by itself.",
-            [launch(engine, target.model.name, _FLAGS[engine])],
+            [target.launch(_FLAGS[engine])],
         ),
         gain=Gain("decode tok/s, %", -5.0, 5.0, 20.0, "modelled"),
         confidence=0.3,

@@ -9,7 +9,7 @@ from tilewright.plan.engines import launch
 from tilewright.plan.evidence import published
 from tilewright.plan.finding import Draft, Evidence, Fact, Fix, Gain, Outcome, Rejected
 from tilewright.plan.registry import Rule
-from tilewright.plan.target import Target
+from tilewright.plan.target import Target, served_name
 from tilewright.plan.versions import within
 
 
@@ -20,7 +20,8 @@ def run(target: Target) -> Iterator[Outcome]:
     name = "NVFP4" if "nvfp4" in families else "MXFP4"
     arch = target.gpu.arch.upper()
     hopper = target.gpu.arch == "sm90"
-    yield Fact("native_fp4", False)
+    text = f"{arch} has no FP4 tensor cores: {name} weights are decoded and multiplied in 16 bits (W4A16)."
+    yield Fact("summary", [(5, text)])
     yield Rejected(
         f"FlashInfer's SM120 FP4 tactics, other {name} tiles, or CUTLASS block-scaled kernels",
         f"They are for GPUs that multiply FP4 in their tensor cores; {arch} has no such instruction. Shared memory is "
@@ -61,7 +62,7 @@ def run(target: Target) -> Iterator[Outcome]:
             fix=Fix(
                 "Compare Humming and Marlin at your own token counts"
                 + ("; vLLM prefers Humming here by itself." if humming else "."),
-                [launch(target.engine, target.model.name, flags[target.engine])],
+                [target.launch(flags[target.engine])],
             ),
             gain=Gain("MoE GEMM time, %", 0.0, 5.0, 30.0, "measured" if hopper else "modelled"),
             confidence=0.5 if hopper else 0.3,
@@ -100,7 +101,8 @@ def run(target: Target) -> Iterator[Outcome]:
             cause="With W4A16 the products run at the BF16 rate; FP8 runs at twice that, and reads more bytes a "
             "weight.",
             fix=Fix(
-                "Serve it beside this one and compare prefill and decode.", [launch(target.engine, checkpoint.name)]
+                "Serve it beside this one and compare prefill and decode.",
+                [launch(target.engine, served_name(target.model, checkpoint))],
             ),
             gain=Gain("prefill tok/s, %", 0.0, 40.0, 100.0, "modelled"),
             metric="prefill",

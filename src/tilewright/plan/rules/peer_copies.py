@@ -34,7 +34,7 @@ def run(target: Target) -> Iterator[Outcome]:
                 [
                     "sudo lspci -vvv | grep -E 'ACSCtl'",
                     "sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&iommu=pt /' /etc/default/grub && sudo update-grub",
-                    "NCCL_P2P_DISABLE=1 ... --disable-custom-all-reduce   # workaround",
+                    target.launch("--disable-custom-all-reduce", env="NCCL_P2P_DISABLE=1") + "   # workaround",
                 ],
             ),
             gain=Gain("the server starts and its output can be trusted", None, None, None, "published"),
@@ -63,7 +63,10 @@ def run(target: Target) -> Iterator[Outcome]:
             "Use a driver that allows P2P on this card, put the GPUs under one root complex or switch, set iommu=pt "
             "and "
             "switch ACS off; then let NCCL use it.",
-            ["nvidia-smi topo -p2p r", "NCCL_P2P_LEVEL=SYS NCCL_DEBUG=INFO ...   # the log names the transport"],
+            [
+                "nvidia-smi topo -p2p r",
+                target.launch(env="NCCL_P2P_LEVEL=SYS NCCL_DEBUG=INFO") + "   # the log names the transport",
+            ],
         ),
         gain=Gain("decode tok/s, %", 0.0, 15.0, 40.0, "modelled"),
         confidence=0.5,

@@ -62,7 +62,7 @@ def run(target: Target) -> Iterator[Outcome]:
         cause="A token passes the pipeline stages one after the other; tensor parallelism reads all shares at once.",
         fix=Fix(
             f"Start with TP{target.gpus}: it divides and it fits.",
-            [launch(target.engine, target.model.name, layout_flags(target.engine, target.gpus))],
+            [launch(target.engine, target.served, layout_flags(target.engine, target.gpus))],
         ),
         gain=Gain(
             "decode tok/s at few requests, %",

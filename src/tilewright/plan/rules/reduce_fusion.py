@@ -20,7 +20,7 @@ def run(target: Target) -> Iterator[Outcome]:
     if not on:
         yield Rejected(
             "--enable-flashinfer-allreduce-fusion",
-            f"It serves SM90 and SM10x; a {target.gpu.name} is {target.gpu.arch.upper()}.",
+            f"It serves SM90 and SM10x; {target.one_gpu} is {target.gpu.arch.upper()}.",
             published("fi_fusion_sm120"),
         )
         return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.plan.engines import launch
 from tilewright.plan.evidence import published
 from tilewright.plan.finding import Draft, Evidence, Fix, Gain, Outcome
 from tilewright.plan.registry import Rule
@@ -44,7 +43,7 @@ def run(target: Target) -> Iterator[Outcome]:
         cause="The fusion appends the shared expert to the routed ones, whose packed rows have "
         f"{target.model.hidden // 2} "
         f"bytes where {shared} has {target.model.hidden} elements.",
-        fix=Fix("Switch the fusion off.", [launch("sglang", target.model.name, NAME)]),
+        fix=Fix("Switch the fusion off.", [target.launch(NAME)]),
         gain=Gain("the server starts", None, None, None, "published"),
         metric="runs",
         confidence=0.9 if line else 0.7,

@@ -22,7 +22,7 @@ def run(target: Target) -> Iterator[Outcome]:
         "back.",
         fix=Fix(
             "Use a version with SGLang pull request 34360, and name the backend instead of auto.",
-            ["python3 -m sglang.launch_server ... --moe-runner-backend flashinfer_cutlass"],
+            [target.launch("--moe-runner-backend flashinfer_cutlass")],
         ),
         gain=Gain("decode tok/s, %", 0.0, 25.0, 83.0, "published"),
         confidence=0.4,

@@ -14,7 +14,7 @@ from tilewright.plan.evidence import published
 from tilewright.plan.finding import Draft, Evidence, Fact, Fix, Gain, Outcome, Rejected
 from tilewright.plan.registry import Rule
 from tilewright.plan.rules.gemm_limits import BAND, TILES
-from tilewright.plan.rules.tactics import serving, tile_text
+from tilewright.plan.rules.tactics import rule_text, serving, tile_text
 from tilewright.plan.target import Target
 
 SMALL = 128
@@ -77,7 +77,7 @@ def run(target: Target) -> Iterator[Outcome]:
         for tile, budget in zip(NARROW, later, strict=True)
         if budget.status == "fits"
     )
-    why = (here.rules or [here.cause or here.status])[0]
+    why = rule_text(here)
     yield Draft(
         id="narrow_tiles",
         title=f"Move to a FlashInfer with narrow tiles ({FIRST_FLASHINFER} or later): 128 token rows are mostly "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
-from tilewright.plan.engines import launch
 from tilewright.plan.finding import Draft, Evidence, Fix, Gain, Outcome
 from tilewright.plan.registry import Rule
 from tilewright.plan.rules.memory_fit import gib
@@ -38,7 +37,8 @@ def run(target: Target) -> Iterator[Outcome]:
     evidence = [
         Evidence(
             "published",
-            f"{target.model.key} on {target.gpu_title}, tok/s without -> with multi-token prediction: {pair.text()} "
+            f"{target.model.key} ({pair.weights}) on {target.gpu_title}, tok/s without -> with multi-token "
+            f"prediction: {pair.text()} "
             "requests.",
             pair.source,
         )
@@ -82,7 +82,7 @@ def run(target: Target) -> Iterator[Outcome]:
         "all-reduces. Drafted tokens use what is there already.",
         fix=Fix(
             "Draft three tokens a step and look at the acceptance length before trying more.",
-            [launch(target.engine, target.model.name, *_FLAGS[target.engine])],
+            [target.launch(*_FLAGS[target.engine])],
         ),
         gain=_gain([gain for _, gain in pair.gains()]),
         confidence=0.6,

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.plan.evidence import published
-from tilewright.plan.finding import Draft, Evidence, Fix, Gain, Outcome
+from tilewright.plan.finding import Draft, Evidence, Fact, Fix, Gain, Outcome
 from tilewright.plan.registry import Rule
 from tilewright.plan.seen import BUSY_UTILISATION, SPIN_POWER_SHARE, power_share, utilisation, watts
 from tilewright.plan.target import Target
 
-_OFF = {
-    "sglang": "python3 -m sglang.launch_server ... --disable-custom-all-reduce   # once, to compare",
-    "vllm": "VLLM_ENABLE_PCIE_ALLREDUCE=0 vllm serve ... --disable-custom-all-reduce   # once, to compare",
-}
+_OFF = "--disable-custom-all-reduce"
+_VLLM_OFF = "VLLM_ENABLE_PCIE_ALLREDUCE=0"
+"""Switches off the one-shot all-reduce of the images in which it never completed (case 5.14)."""
 
 
 def run(target: Target) -> Iterator[Outcome]:
@@ -27,8 +26,10 @@ def run(target: Target) -> Iterator[Outcome]:
         "git clone https://github.com/NVIDIA/nccl-tests && make -C nccl-tests",
         f"nccl-tests/build/all_reduce_perf -b 4K -e 1M -f 2 -g {target.gpus}",
     ]
-    if target.engine in _OFF:
-        commands.append(_OFF[target.engine])
+    if target.engine in ("sglang", "vllm"):
+        commands.append(target.launch(_OFF, env=_VLLM_OFF if target.engine == "vllm" else ""))
+    text = f"{busy:.0f} % utilisation at {power * 100:.0f} % of the power limit is waiting in a collective, not work."
+    yield Fact("summary", [(1, text)])
     yield Draft(
         id="spin_wait",
         title=f"{busy:.0f} % utilisation at {draw:.0f} of {limit:.0f} W: the GPUs wait for each other",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.plan.finding import Draft, Evidence, Fix, Gain, Outcome, Rejected
+from tilewright.plan.finding import Draft, Evidence, Fact, Fix, Gain, Outcome, Rejected
 from tilewright.plan.registry import Rule
 from tilewright.plan.seen import (
     BUSY_UTILISATION,
@@ -35,6 +35,7 @@ def run(target: Target) -> Iterator[Outcome]:
         text += f", utilisation {busy:.0f} %"
     seen = Evidence("measured", f"{text}; no throttle reason.", target.snapshot_source)
     if clock is None or clock >= LOW_CLOCK_SHARE or (busy is not None and busy >= BUSY_UTILISATION):
+        yield Fact("summary", [(40, f"{text} and no throttle reason: power and heat hold nothing back.")])
         yield Rejected(
             "Look for throttling, better cooling or a higher power limit",
             f"The GPUs draw {text} and nothing throttles them: they are not held back by power or heat. Decode waits "

@@ -33,6 +33,12 @@ def tile_text(tile: Any) -> str:
     return "x".join(str(extent) for extent in tile)
 
 
+def rule_text(budget: Budget) -> str:
+    """The message of the rule that a config breaks, without the file that holds it; its status where there is none."""
+    text = (budget.rules or [budget.status])[0]
+    return text.partition(" (")[0].strip()
+
+
 def serving(report: Report, family: str | None) -> list[Tactic]:
     """The tactics that this weight format can use."""
     operands = _OPERANDS.get(family or "")
@@ -103,8 +109,9 @@ def _decisions(library: LibraryView, failing: list[Tactic]) -> list[dict[str, st
 
 
 def _one_a_tile(tactics: list[Tactic]) -> list[Tactic]:
+    """One tactic for each tile, the one with the output that engines use where there is one."""
     seen: dict[str, Tactic] = {}
-    for tactic in tactics:
+    for tactic in sorted(tactics, key=lambda item: _output(item.config or {}) != OUTPUT):
         seen.setdefault(tile_text((tactic.config or {})["tile"]), tactic)
     return list(seen.values())
 
@@ -260,6 +267,20 @@ def _overflow(
 ) -> Iterator[Outcome]:
     worst, launcher = failing[0].verdict, failing[0].launcher.file
     yield Fact("decided_at", _decisions(library, failing))
+    yield Fact(
+        "summary",
+        [
+            (
+                10,
+                f"`Error Internal` at start-up: {len(failing)} of {report.summary.total} MoE tactics ask for "
+                f"{worst.smem_bytes:,} bytes of shared memory and a block has {worst.limit_bytes:,}. They are "
+                "skipped; to make "
+                "them run is worth little (another tile brought 2.5 to 6 % at one user, nothing at eight, in the one "
+                "public "
+                "comparison).",
+            )
+        ],
+    )
     yield Fact(
         "overflow_fixes",
         [{"tactic": _which(_row(item)), "fixes": _fixes(item.verdict)} for item in _one_a_tile(failing)],

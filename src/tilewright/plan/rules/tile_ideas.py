@@ -11,7 +11,7 @@ from tilewright.cutlass.fit import fit
 from tilewright.plan.evidence import published
 from tilewright.plan.finding import Evidence, Outcome, Rejected
 from tilewright.plan.registry import Rule
-from tilewright.plan.rules.tactics import serving, tile_text
+from tilewright.plan.rules.tactics import rule_text, serving, tile_text
 from tilewright.plan.target import Target
 
 RELEASES = ("4.4.2", "4.5.0", NEWEST_CUTLASS)
@@ -58,7 +58,7 @@ def run(target: Target) -> Iterator[Outcome]:
     one = _again(config, stages=1)
     yield Rejected(
         "StageCount<1> for the large tiles",
-        f"CUTLASS refuses it: {(one.rules or [one.status])[0]}. Two stages fit ({_text(_again(config, stages=2))}).",
+        f'CUTLASS asserts "{rule_text(one)}" Two stages take {_text(_again(config, stages=2))}.',
         [Evidence("exact", f"{name} with one stage: {one.status}.", "tilewright fit")],
     )
     thin = _again(config, tile=[128, 128, 64])

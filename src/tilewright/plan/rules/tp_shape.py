@@ -82,7 +82,7 @@ def run(target: Target) -> Iterator[Outcome]:
             f"Use {' or '.join(ways)}."
             if ways
             else "No layout of these GPUs both divides and fits; see the other findings.",
-            [launch(target.engine, target.model.name, each) for each in flags],
+            [launch(target.engine, target.served, each) for each in flags],
         ),
         gain=Gain("the server starts", None, None, None, "exact"),
         metric="runs",

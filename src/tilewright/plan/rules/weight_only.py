@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.data.measurements import measurement
-from tilewright.plan.engines import launch
 from tilewright.plan.evidence import published
 from tilewright.plan.finding import Draft, Evidence, Fix, Gain, Outcome
 from tilewright.plan.registry import Rule
@@ -43,7 +42,7 @@ def run(target: Target) -> Iterator[Outcome]:
         "native path quantises activations and fills 128-row tiles first.",
         fix=Fix(
             "Run both at your own number of requests; above a few tokens an expert the native path should win.",
-            [launch(engine, target.model.name, _FLAGS[engine])],
+            [target.launch(_FLAGS[engine])],
         ),
         gain=Gain("decode tok/s at 1 to 4 requests, %", -20.0, 5.0, 23.0, "published"),
         confidence=0.25,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from probe_trees import FILES
 
 from conftest import truth_rows
+from strategies import kernel_configs
 from tilewright.cutlass.config import KEYS, KernelConfig, parse_config
 from tilewright.errors import ConfigError
 from tilewright.probe.cpp import kernel_types
@@ -97,6 +99,19 @@ def test_no_text_from_outside_reaches_a_type(key: str, text: str) -> None:
         return
     for part in (types.epilogue, types.mainloop, types.kernel):
         assert ALLOWED.fullmatch(part)
+
+
+@given(kernel_configs())
+def test_every_legal_config_has_types_or_a_sentence_why_not(raw: dict[str, Any]) -> None:
+    """A value added to the config's enumerations has to be added here too."""
+    try:
+        types = kernel_types(parse_config(raw), EveryTag("4.7.0", frozenset(), frozenset()))
+    except (ConfigError, Unsupported) as no:
+        assert str(no).endswith((".", ")."))
+        return
+    for part in (types.epilogue, types.mainloop, types.kernel):
+        assert ALLOWED.fullmatch(part)
+        assert part.count("<") == part.count(">")
 
 
 @given(st.from_regex(r"Kernel[A-Za-z0-9]{1,40}", fullmatch=True))

@@ -15,8 +15,9 @@ from tilewright.probe.unit import config_text, preamble
 
 __all__ = ["BATCH", "compile_jobs"]
 
-BATCH: Final = 40
-"""Configs a translation unit. Reading the headers alone takes about 5 s, a config 0.3-1.5 s (nvcc 13.0, one core)."""
+BATCH: Final = {"sm_90a": 40, "sm_100a": 12, "sm_103a": 12, "sm_120a": 40, "sm_121a": 40}
+"""Configs a translation unit, by target. Reading the headers takes about 5 s, a config 0.3-1.5 s (nvcc 13.0, one core);
+units of 40 SM100 configs took 5 GB of memory, of 40 SM120 ones 1.5 GB."""
 
 
 def job_key(job: Job, settings: Settings) -> str:
@@ -28,9 +29,9 @@ def job_key(job: Job, settings: Settings) -> str:
     )  # fmt: skip
 
 
-def _split(indices: Sequence[int], jobs: int) -> list[Sequence[int]]:
-    """`indices` in units of at most `BATCH`, and at least as many units as there are cores, of at least 4."""
-    size = max(4, min(BATCH, -(-len(indices) // max(1, jobs))))
+def _split(indices: Sequence[int], jobs: int, batch: int) -> list[Sequence[int]]:
+    """`indices` in units of at most `batch`, and at least as many units as there are cores, of at least 4."""
+    size = max(4, min(batch, -(-len(indices) // max(1, jobs))))
     return [indices[at : at + size] for at in range(0, len(indices), size)]
 
 
@@ -101,8 +102,8 @@ def _compile_all(
         settings.compiler.check_target(arch)
     units = [
         Unit({index: wanted[names[index]] for index in part})
-        for indices in groups.values()
-        for part in _split(indices, settings.jobs)
+        for (arch, _), indices in groups.items()
+        for part in _split(indices, settings.jobs, BATCH[arch])
     ]
     started = time.monotonic()
     settled = 0

@@ -22,6 +22,9 @@ MAX_FOLDERS: Final = 200_000
 PRUNED: Final = frozenset({"__pycache__", ".git", ".hg", ".svn", "node_modules", ".mypy_cache", ".ruff_cache", ".tox"})
 """Folders that never hold headers; they are many and large."""
 
+_PSEUDO: Final = frozenset({"proc", "sys", "dev"})
+"""Folders of `/` that are no disk: every process's working folder is reachable below /proc."""
+
 CLOCK_GRAIN_NS: Final = 2_000_000_000
 """A file changed less than this long ago may change again under the same time stamp (FAT's grain is 2 s, the coarsest
 in use), so no signature vouches for it."""
@@ -212,6 +215,8 @@ class _Walk:
                 self.tree.notes.append(f"The folder {shown(here or '.')} was skipped: {error.strerror}.")
                 continue
             names = {name for name, _ in folders}
+            if not here and str(self.tree.path) == "/":
+                names -= _PSEUDO
             if "cutlass" in names and (target / "cutlass" / "version.h").is_file():
                 if "cute" in names:
                     self.found.append(here)

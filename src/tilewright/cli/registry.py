@@ -22,6 +22,7 @@ COMMANDS: dict[str, Command] = {
     "tactics": Command("tilewright.cli.tactics", "Every kernel config that a library compiles, each with its verdict."),
     "collectives": Command("tilewright.cli.collectives", "What the CUTLASS headers on this machine can do."),
     "probe": Command("tilewright.cli.probe", "Compile the real types: sizes, registers, spills. Needs nvcc, no GPU."),
+    "inspect": Command("tilewright.cli.inspect", "What a GPU binary or wheel holds, and on which GPUs it runs."),
     "gpus": Command("tilewright.cli.gpus", "GPUs and their limits, each figure with its source."),
     "models": Command(
         "tilewright.cli.models",

@@ -240,6 +240,8 @@ def _device_rules(config: KernelConfig, epi: Epilogue | Direct, main: Mainloop) 
                 "Use M of 128 or more, or the pingpong schedule.",
             )
         )
+    if main.unsliceable:
+        out.append(main.unsliceable)
     if isinstance(epi, Epilogue):
         out += _staged_rules(config, epi, main)
     return tuple(out)

@@ -19,6 +19,7 @@ from tilewright.cutlass.sm90_common import (
     divides,
     finish,
     no_builder,
+    one_stage,
     operand_member,
     operand_why,
     too_few,
@@ -70,10 +71,12 @@ def _lay_out(p: Problem, tag: Tag, rules: Sm90Rules) -> Mainloop | Broken:
     broken = select(p.a, p.b, p.acc, p.tile)
     if broken:
         return broken
-    for name, mn in ((p.a, m), (p.b, n)):
-        atom = smem_atom(name, mn, k, mn_major=False)
-        if isinstance(atom, Broken):
-            return atom
+    atom_a = smem_atom(p.a, m, k, mn_major=False)
+    if isinstance(atom_a, Broken):
+        return atom_a
+    atom_b = smem_atom(p.b, n, k, mn_major=False)
+    if isinstance(atom_b, Broken):
+        return atom_b
     for extent, grain, axis in ((m, gm, "M"), (n, gn, "N")):
         if extent % grain:
             return Broken(
@@ -118,7 +121,8 @@ def _lay_out(p: Problem, tag: Tag, rules: Sm90Rules) -> Mainloop | Broken:
     array = "Array" if tag.array else ""
     policy = f"MainloopSm90{array}TmaGmmaWarpSpecialized{family}{'' if tag.array else 'FP8'}"
     maps = ("A", "B") if tag.array else ()
-    return finish(p, tag, count, struct(members, TENSOR_ALIGN), whys, policy, maps=maps)
+    unsliceable = one_stage(p, p.a, atom_a, m, False, s) or one_stage(p, p.b, atom_b, n, False, s)
+    return finish(p, tag, count, struct(members, TENSOR_ALIGN), whys, policy, maps=maps, unsliceable=unsliceable)
 
 
 def _scales(name: str, count: int, scale: int, tag: Tag, rules: Sm90Rules) -> Member:

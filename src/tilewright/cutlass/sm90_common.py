@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from tilewright.cutlass import cute_slices
 from tilewright.cutlass.laid import StageCount
 from tilewright.cutlass.sm90_tags import Tag
 from tilewright.cutlass.sm90_versions import GMMA_BUILDER, sm90_rules
+from tilewright.cutlass.smem_atoms import ATOM_ROWS, Atom
 from tilewright.cutlass.structs import Member, Struct, round_up, struct
 from tilewright.cutlass.verdict import Broken, Entry
 from tilewright.cutlass.versions import BARRIER_PAIR_BYTES
@@ -148,6 +150,8 @@ class Mainloop:
     whys: tuple[str, ...]
     load_warp_groups: int = 1
     """Warp groups that load: 2 for cp.async without warp specialisation of the MMAs, 0 for KernelTma."""
+    unsliceable: Broken | None = None
+    """Why TMA cannot be handed one stage of an operand, which only the whole kernel shows."""
 
 
 def no_builder(advice: str) -> Broken:
@@ -235,6 +239,24 @@ def too_few(count: StageCount, where: str, says: int = MIN_STAGES) -> Broken | N
     return Broken(f"Specialization requires Stages set to value {says} or more.", where, advice)
 
 
+def one_stage(p: Problem, name: str, atom: Atom, mn: int, mn_major: bool, stages: int) -> Broken | None:
+    """Whether `SmemLayout{}(_, _, 0)`, what TMA is built from, can be taken from `stages` of an operand.
+
+    The layout is `tile_to_shape(atom, (MN, K, stages))`: blocks of 8 rows, along MN first where the operand is K-major
+    and along K first where it is not.
+    """
+    if sm90_rules(p.version).slices_plainly:
+        return None
+    k = p.tile[2]
+    row = atom.row_bytes * 8 // ELEMENTS[name].bits
+    if mn_major:
+        modes = ((row, 1), (mn // row, row * k), (ATOM_ROWS, row), (k // ATOM_ROWS, ATOM_ROWS * row))
+    else:
+        modes = ((ATOM_ROWS, row), (mn // ATOM_ROWS, ATOM_ROWS * row), (row, 1), (k // row, mn * row))
+    broken = cute_slices.slices(atom.name, tuple(mode for mode in modes if mode[0] > 1), stages, mn * k)
+    return cute_slices.unsliceable(name, broken) if broken else None
+
+
 def operand_member(
     name: str, rows: int, k: int, bits: int, stages: int, *, align: int = ARRAY_ALIGN, type_align: int | None = None
 ) -> Member:
@@ -258,6 +280,7 @@ def finish(
     *,
     maps: tuple[str, ...] = (),
     load_warp_groups: int = 1,
+    unsliceable: Broken | None = None,
 ) -> Mainloop:
     """SharedStorage of a collective: TensorStorage, tensor maps (`maps` names the operands), PipelineStorage."""
     pipeline = BARRIER_PAIR_BYTES * count.stages
@@ -282,6 +305,7 @@ def finish(
         policy=f"cutlass::gemm::{policy}<{count.stages}, {p.cluster_text}, {tag.qualified}>",
         whys=whys,
         load_warp_groups=load_warp_groups,
+        unsliceable=unsliceable,
     )
 
 

@@ -36,7 +36,8 @@ OVERRIDE_N: Final = 16
 THREADS: Final = {True: 256, False: 128}
 """Threads that store a tile."""
 OUTPUT_ALIGNMENT_BITS: Final = 128
-"""get_output_alignment_bits (`cutlass/detail/collective.hpp`): TMA stores whole 16 bytes."""
+OUTPUT_ALIGNMENT_BITS_FP6: Final = 96 * 8
+"""get_output_alignment_bits (`cutlass/detail/layout.hpp`): TMA stores whole 16 bytes, and FP6 by 96."""
 
 
 class Schedule(NamedTuple):
@@ -224,13 +225,13 @@ def _alignment(key: EpilogueKey, align_c: int, align_d: int, rules: Sm90Rules) -
     if not rules.aligned_outputs:
         return None
     for name, align, matrix in ((key.c, align_c, "C"), (key.d, align_d, "D")):
-        if name != "void" and ELEMENTS[name].bits * align % OUTPUT_ALIGNMENT_BITS:
-            need = OUTPUT_ALIGNMENT_BITS // ELEMENTS[name].bits
-            return Broken(
-                "C/D Should meet TMA alignment requirement",
-                EPILOGUE_BUILDER,
-                f"Alignment {align} of {matrix} ({name}) is no multiple of 16 bytes; use {need} elements.",
-            )
+        if name == "void":
+            continue
+        bits = ELEMENTS[name].bits
+        need = OUTPUT_ALIGNMENT_BITS_FP6 if bits == 6 else OUTPUT_ALIGNMENT_BITS
+        if bits * align % need:
+            advice = f"Alignment {align} of {matrix} ({name}) is not {need // 8} bytes; use {need // bits} elements."
+            return Broken("C/D Should meet TMA alignment requirement", EPILOGUE_BUILDER, advice)
     return None
 
 

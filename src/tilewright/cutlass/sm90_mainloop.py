@@ -23,6 +23,7 @@ from tilewright.cutlass.sm90_common import (
     divides,
     finish,
     no_builder,
+    one_stage,
     operand_member,
     operand_why,
     too_few,
@@ -61,8 +62,8 @@ def problem(config: KernelConfig, carveout: int) -> Problem:
         b_k_major=layout_b == "col",
         tuple_a=tuple_a,
         tuple_b=tuple_b,
-        scale=config.scale,
-        zero=config.zero,
+        scale=config.scale if scaled else None,
+        zero=config.zero if scaled else None,
         acc=config.acc,
         tile=config.tile,
         cluster=config.cluster,
@@ -171,18 +172,32 @@ def _from_shared(p: Problem, tag: Tag, *, fp8: bool) -> Mainloop | Broken:
     if broken:
         return broken
     s = count.stages
+    unsliceable = one_stage(p, p.a, atom_a, m, p.a_mn_major_smem, s) or one_stage(
+        p, p.b, atom_b, n, p.b_mn_major_smem, s
+    )
+    if tag.array and unsliceable:
+        # The ptr-array collectives declare their TMA types in the class itself, the others in Params.
+        return unsliceable
     members = [
         operand_member("smem_A", m, k, p.bits_a, s),
         operand_member("smem_B", n, k, p.bits_b, s),
     ]
     whys = (operand_why(p.a, "M", m, k, s), operand_why(p.b, "N", n, k, s))
     if tag.loads == "tma_unspecialised":
-        return _unspecialised(p, tag, count, members, whys)
+        return _unspecialised(p, tag, count, members, whys, unsliceable)
     policy = f"MainloopSm90{'Array' if tag.array else ''}TmaGmmaWarpSpecialized{'FP8' if fp8 else ''}"
-    return finish(p, tag, count, struct(members, TENSOR_ALIGN), whys, policy, maps=("A", "B") if tag.array else ())
+    tensors, maps = struct(members, TENSOR_ALIGN), ("A", "B") if tag.array else ()
+    return finish(p, tag, count, tensors, whys, policy, maps=maps, unsliceable=unsliceable)
 
 
-def _unspecialised(p: Problem, tag: Tag, count: StageCount, members: list[Member], whys: tuple[str, ...]) -> Mainloop:
+def _unspecialised(
+    p: Problem,
+    tag: Tag,
+    count: StageCount,
+    members: list[Member],
+    whys: tuple[str, ...],
+    unsliceable: Broken | None,
+) -> Mainloop:
     """`sm90_mma_tma_gmma_ss.hpp`: arrays and barriers in one struct, no TensorStorage of its own."""
     stages = count.stages
     pipeline = BARRIER_PAIR_BYTES * stages
@@ -199,4 +214,5 @@ def _unspecialised(p: Problem, tag: Tag, count: StageCount, members: list[Member
         policy=f"cutlass::gemm::MainloopSm90TmaGmma<{stages}, {p.cluster_text}, 1>",
         whys=whys,
         load_warp_groups=0,
+        unsliceable=unsliceable,
     )

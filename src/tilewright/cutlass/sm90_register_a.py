@@ -20,6 +20,7 @@ from tilewright.cutlass.sm90_common import (
     count_stages,
     divides,
     finish,
+    one_stage,
     operand_member,
     operand_why,
     size_of,
@@ -181,7 +182,13 @@ def _same_width(p: Problem, tag: Tag, rules: Sm90Rules) -> Mainloop | Broken:
         operand_why(inner_a.name, "M", m, k, s) + swapped,
         operand_why(inner_b.name, "N", n, k, s) + (" (exchanged: A)" if swap else ""),
     )
-    return finish(p, tag, count, struct(members, align), whys, "MainloopSm90TmaGmmaRmemAWarpSpecialized")
+    policy = "MainloopSm90TmaGmmaRmemAWarpSpecialized"
+    unsliceable = _one_stage(p, inner_a, m, s) or _one_stage(p, inner_b, n, s)
+    return finish(p, tag, count, struct(members, align), whys, policy, unsliceable=unsliceable)
+
+
+def _one_stage(p: Problem, operand: Operand, mn: int, stages: int) -> Broken | None:
+    return one_stage(p, operand.name, operand.atom, mn, operand.mn_major, stages)
 
 
 def row_to_transpose(p: Problem, where: str) -> Broken | None:
@@ -260,7 +267,8 @@ def _mixed(p: Problem, tag: Tag, rules: Sm90Rules) -> Mainloop | Broken:
     )
     name = "MainloopSm90Array" if tag.array else "MainloopSm90"
     loop = "TmaGmmaWarpSpecializedMixedInput" if tag.array else "TmaGmmaRmemAWarpSpecializedMixedInput"
-    main = finish(p, tag, count, struct(members), whys, name + loop)
+    unsliceable = _one_stage(p, converted, m, s) or _one_stage(p, kept, n, s)
+    main = finish(p, tag, count, struct(members), whys, name + loop, unsliceable=unsliceable)
     if not tag.array:
         return main
     # The grouped collective declares its TensorMapStorage and keeps none itself: the kernel does.

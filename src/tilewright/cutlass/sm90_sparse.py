@@ -17,6 +17,7 @@ from tilewright.cutlass.sm90_common import (
     alignment,
     finish,
     no_builder,
+    one_stage,
     operand_why,
     too_few,
 )
@@ -93,7 +94,9 @@ def _lay_out(p: Problem, tag: Tag, *, fp8: bool) -> Mainloop | Broken:
         f"{s} stages x M {m} x K {k} metadata ({METADATA_BITS[p.bits_a]} bits an element)",
     )
     policy = f"MainloopSm90TmaGmmaWarpSpecializedSparse{'FP8' if fp8 else ''}"
-    return finish(p, tag, count, struct(members), whys, policy)
+    # A has 64 rows or more, which any swizzle divides.
+    unsliceable = one_stage(p, p.b, atom, n, p.b_mn_major_smem, s)
+    return finish(p, tag, count, struct(members), whys, policy, unsliceable=unsliceable)
 
 
 def _metadata(p: Problem) -> Broken | None:

@@ -38,6 +38,9 @@ class Sm90Rules:
     blockwise_name: bool
     """From 4.2.0 the tags and policies say Blockwise; before, FP8BlockScaledAccum and BlockScaling. The old tags stay
     as aliases. The scales' major became a parameter in the same release (`detail/blockwise_scale_layout.hpp`)."""
+    slices_plainly: bool
+    """From 4.6.0 one stage is cut off a swizzled layout without composing the swizzle (`cute/pointer_flagged.hpp`,
+    slice_and_offset for smem_ptr_flag_bits); before, tiles whose stage did not divide the swizzle did not compile."""
     blockwise_splits_m: bool
     """From 4.3.0 the blockwise collectives compute M in one or two slices of 128 and assert it (NumSplitsM)."""
     blockwise_small_m_array: bool
@@ -57,6 +60,7 @@ def sm90_rules(version: str) -> Sm90Rules:
         blockwise_aligned_scales=number >= (3, 9, 1),
         blockwise_one_promotion=number >= (4, 0, 0),
         blockwise_name=number >= (4, 2, 0),
+        slices_plainly=number >= (4, 6, 0),
         blockwise_splits_m=number >= (4, 3, 0),
         blockwise_small_m_array=number >= (4, 4, 1),
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import math
 from collections.abc import Callable
 from typing import Any
 
 from tilewright.libraries.python_source.limits import CannotFollow
-from tilewright.libraries.python_source.operators import hashable, sortable, truth
+from tilewright.libraries.python_source.operators import binary, hashable, sortable, truth
 from tilewright.libraries.python_source.statements import AUTO, ENUM_BASE, Interpreter
 from tilewright.libraries.python_source.text import to_text
 from tilewright.libraries.python_source.values import (
@@ -38,6 +39,11 @@ _EXCEPTIONS = {
     "FileNotFoundError": "OSError", "PermissionError": "OSError", "FileExistsError": "OSError",
     "ImportError": "Exception", "ModuleNotFoundError": "ImportError", "StopIteration": "Exception",
     "ZeroDivisionError": "Exception", "KeyboardInterrupt": "BaseException",
+}  # fmt: skip
+
+_OPERATORS: dict[str, ast.operator] = {
+    "add": ast.Add(), "sub": ast.Sub(), "mul": ast.Mult(), "floordiv": ast.FloorDiv(), "truediv": ast.Div(),
+    "mod": ast.Mod(), "or_": ast.BitOr(), "and_": ast.BitAnd(),
 }  # fmt: skip
 
 _MAX_ARGUMENTS = 16
@@ -132,7 +138,7 @@ class Standard:
             }),
             "functools": HostObject("functools", {
                 "cache": _identity(), "lru_cache": _identity_or_factory(), "wraps": _identity_or_factory(),
-                "partial": Symbol("functools.partial"),
+                "reduce": host("reduce", self._reduce), "partial": Symbol("functools.partial"),
             }),
             "dataclasses": HostObject("dataclasses", {
                 "dataclass": HostObject("dataclass", {
@@ -140,6 +146,9 @@ class Standard:
                     "()": answer("dataclass", lambda: HostObject("dataclass", {"dataclass": True})),
                 }),
                 "field": host("field", self._field),
+            }),
+            "operator": HostObject("operator", {
+                name: host(name, self._operator(op)) for name, op in _OPERATORS.items()
             }),
             "math": HostObject("math", {
                 "ceil": host("ceil", self._ceil),
@@ -215,10 +224,6 @@ class Standard:
         return self.interp.iterate(items)[::-1]
 
     def _sum(self, items: Value, start: Value = 0) -> Value:
-        import ast
-
-        from tilewright.libraries.python_source.operators import binary
-
         total = start
         for item in self.interp.iterate(items):
             total = binary(ast.Add(), total, item, self.meter)
@@ -361,6 +366,21 @@ class Standard:
         if isinstance(value, int | float) and math.isfinite(value):
             return value
         raise CannotFollow("a rounding of something that is no number")
+
+    def _reduce(self, function: Value, items: Value, start: Value = MISSING) -> Value:
+        listed = self.interp.iterate(items)
+        if start is MISSING and not listed:
+            raise CannotFollow("a reduction of nothing")
+        total = listed.pop(0) if start is MISSING else start
+        for item in listed:
+            total = self.interp.call(function, [total, item], {})
+        return total
+
+    def _operator(self, op: ast.operator) -> Callable[[Value, Value], Value]:
+        def apply(left: Value, right: Value) -> Value:
+            return binary(op, left, right, self.meter)
+
+        return apply
 
     def _ceil(self, value: Value) -> int:
         return math.ceil(self._number(value))

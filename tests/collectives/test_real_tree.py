@@ -219,6 +219,17 @@ def test_a_cluster_is_refused_by_the_collective_and_not_by_the_gpu(flashinfer_06
     assert judged.fit is None
 
 
+def test_a_cluster_that_no_header_forbids_is_let_through_with_a_warning(flashinfer_062: Path) -> None:
+    """SM120's blockwise builder asserts no cluster, and its types compile with 2x1x1."""
+    raw = {"arch": "sm120", "op_class": "blockwise", "a": "e4m3", "tile": [128, 128, 128], "cluster": [2, 1, 1]}
+    judged = collectives(flashinfer_062, config=parse_config({**raw, "scale_granularity": [1, 128, 128]})).for_config
+    assert judged is not None
+    assert [o.policy for o in judged.verdicts if o.can and o.operation == "mma"] == [
+        "MainloopSm120TmaWarpSpecializedBlockwiseScaling"
+    ]
+    assert any("TMA multicast, which SM120 does not have" in note for note in judged.notes)
+
+
 def test_grouped_fp8_on_sm120_names_the_first_release_that_has_it(flashinfer_062: Path) -> None:
     config = parse_config({"arch": "sm121", "kind": "grouped", "a": "e4m3", "tile": [128, 128, 128]})
     judged = collectives(flashinfer_062, config=config).for_config

@@ -21,7 +21,10 @@ _SCALING: Final = {
 }
 
 
-@click.command(epilog="Example: tilewright collectives --root DIR_OR_WHEEL --arch sm120 --scaling blockwise")
+@click.command(
+    epilog="Example: tilewright collectives --root flashinfer_python-0.6.2-py3-none-any.whl --arch sm120 "
+    "--scaling blockwise"
+)
 @click.option(
     "--root", metavar="DIR_OR_WHEEL", help="Folder or wheel that holds CUTLASS; default: what is installed here."
 )

@@ -369,6 +369,11 @@ def _for_config(found: Survey, items: Iterable[Collective], config: KernelConfig
     notes: list[str] = []
     if config.cutlass not in {tree.cutlass for tree in found.trees}:
         notes.append(f"The config says CUTLASS {config.cutlass}; it is judged by the tree, {found.trees[0].cutlass}.")
+    if could and config.arch in ("sm120", "sm121") and config.cluster != (1, 1, 1):
+        notes.append(
+            "The collective that could run it asserts nothing about the cluster. Above 1x1x1 its copies ask for TMA "
+            "multicast, which SM120 does not have: the types compile, so try it on the GPU before relying on it."
+        )
     return ForConfig(
         config=config_to_dict(config),
         verdicts=verdicts,

@@ -67,8 +67,10 @@ INSTRUCTION: Final = 16
 FIRST_WIDE_SM: Final = 70
 """Volta: instructions of 16 bytes since then."""
 
-MAX_ATTRIBUTES: Final = 1 << 22
-"""Attributes and annotations that are read of one cubin; the largest modules seen have 300,000."""
+MAX_ATTRIBUTES: Final = 1 << 20
+"""Attributes that are read of one cubin; a kernel has 10 and one for each parameter."""
+MAX_ANNOTATIONS: Final = 1 << 23
+"""Annotations that are read of one cubin; a kernel that spills much has some 1,000."""
 MAX_CODE: Final = 1 << 28
 """Bytes of code that are looked through for local memory instructions."""
 MAX_NAME_BYTES: Final = 64 << 20
@@ -95,6 +97,7 @@ class _Work:
     """What may still be read of one cubin: a damaged file can point a thousand sections at the same bytes."""
 
     attributes: int = MAX_ATTRIBUTES
+    annotations: int = MAX_ANNOTATIONS
     code: int = MAX_CODE
     names: int = MAX_NAME_BYTES
 
@@ -222,7 +225,7 @@ def _kernel_facts(section: Section | None, source: Source, work: _Work, facts: _
         if code in (MAX_THREADS, REQNTID, CTA_PER_CLUSTER) and len(value) >= 12:
             facts.triples[code] = struct.unpack_from("<III", value)
         elif code == ANNOTATIONS and kind == SVAL:
-            work.take("attributes", len(value) // 8)
+            work.take("annotations", len(value) // 8)
             pairs = struct.iter_unpack("<II", value[: len(value) // 8 * 8])
             facts.spills += [offset for what, offset in pairs if what == SPILL]
         elif code == NUM_BARRIERS:

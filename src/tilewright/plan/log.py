@@ -21,6 +21,7 @@ MAX_LINE_BYTES = 4096
 """Longest part of a line that is looked at; the known messages are far shorter."""
 MAX_VARIANTS = 32
 """Different sets of figures that are kept for one kind of line (need and limit in bytes, ...)."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _GENERATED = re.compile(r"(sm\d{2,3}_M\d{1,4}_[A-Za-z0-9_]{1,40}\.generated\.cu)")
 
 
@@ -49,6 +50,11 @@ class Hit:
     text: str
     figures: list[dict[str, str]]
     kernels: list[str]
+
+    @property
+    def quoted(self) -> str:
+        """The first such line as inline code: nothing in it acts as Markdown."""
+        return "`" + _CONTROL.sub(" ", self.text).replace("`", "'") + "`"
 
 
 @cache

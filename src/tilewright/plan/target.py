@@ -5,6 +5,7 @@ Everything that several rules derive from these inputs is derived here, once, wh
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 FP4_ARCHS = frozenset({"sm100", "sm103", "sm120", "sm121"})
 """Architectures whose tensor cores multiply FP4 (CUTLASS: sm100/sm103 tcgen05, sm120/sm121 mma.block_scale)."""
+MAX_TITLE = 80
+_ODD = re.compile(r"[^\w .:/@+()-]")
 SM12X = frozenset({"sm120", "sm121"})
 
 _FAMILY_OF_FORMAT = {
@@ -61,7 +64,8 @@ def served_name(model: Model, checkpoint: Checkpoint) -> str:
     if "/" in name and not name.startswith("community/"):
         return shlex.quote(name)
     if model.source.endswith(".json") and "://" not in model.source:
-        return shlex.quote(str(Path(model.source).parent))
+        folder = str(Path(model.source).parent)
+        return shlex.quote(folder) if folder.isprintable() else "PATH_OF_THE_MODEL"
     return shlex.quote(model.hf_ids[0] if model.hf_ids and not checkpoint.rules else model.name)
 
 
@@ -82,6 +86,16 @@ class Target:
     log: dict[str, Hit] | None = None
     log_source: str = "log"
     notes: list[str] = field(default_factory=lambda: list[str]())
+
+    @property
+    def model_title(self) -> str:
+        """The model's name as a title may show it: a folder's name can hold anything."""
+        return _ODD.sub("_", self.model.name)[:MAX_TITLE]
+
+    @property
+    def model_source(self) -> str:
+        """Where the model's shapes were read."""
+        return _ODD.sub("_", self.model.source or self.model.key)
 
     @property
     def served(self) -> str:

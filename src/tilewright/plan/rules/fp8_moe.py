@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from tilewright.plan.evidence import entries, published
@@ -10,14 +11,15 @@ from tilewright.plan.registry import Rule
 from tilewright.plan.target import Target
 from tilewright.plan.triton_tile import fused_moe_bytes, max_stages
 
+_ADDED = re.compile(r"\s*(\(.*\)|\d+ GB)\s*$")
 DEFAULT_TILE = (128, 256, 128)
 DEFAULT_STAGES = 4
 """SGLang's FP8 default without a tuned file: BLOCK 128x256x128, num_stages 4 (case C06)."""
 
 
-def device_name(target: Target) -> str | None:
-    """The name that torch gives this GPU, as the catalogue knows it."""
-    return next((name for name in target.gpu.aliases if name.startswith("NVIDIA ")), None)
+def device_name(target: Target) -> str:
+    """The name that torch gives this GPU: NVIDIA and the product's name, without what the catalogue adds to it."""
+    return "NVIDIA " + _ADDED.sub("", target.gpu.name).strip()
 
 
 def tuned_file(target: Target) -> str:
@@ -25,7 +27,7 @@ def tuned_file(target: Target) -> str:
     moe, fmt = target.model.moe, target.expert_format
     assert moe is not None
     assert fmt is not None
-    device = (device_name(target) or "DEVICE_NAME").replace(" ", "_")
+    device = device_name(target).replace(" ", "_")
     experts, rows = moe.experts // target.parallel.ep, moe.inter // target.parallel.expert_tp
     block = ""
     if fmt.scaling == "block":
@@ -59,7 +61,7 @@ def run(target: Target) -> Iterator[Outcome]:
                     f"with {stages} stages {fused_moe_bytes(*DEFAULT_TILE, 1, stages):,}, which fit.",
                     f"limit a block of {target.gpu.key}; cases C06 to C08",
                 ),
-                *([Evidence("measured", f"Line {line.first_line}: {line.text}", target.log_source)] if line else []),
+                *([Evidence("measured", f"Line {line.first_line}: {line.quoted}", target.log_source)] if line else []),
                 *published("triton_default_oom", "triton_low_smem_branch"),
             ],
             cause="Without a tuned file for this shape and device the engine takes a default made for GPUs with 227 "
@@ -68,7 +70,7 @@ def run(target: Target) -> Iterator[Outcome]:
                 f"Put a file named {name} where the engine looks for it, with num_stages at most {stages} for this "
                 "tile, or "
                 "upgrade to a version with a default for small shared memory. Tune it with the engine's own tuner.",
-                [f"# the file that is looked for:\n# {name}"],
+                ["python3 -c 'import torch; print(torch.cuda.get_device_name())'   # the name must hold this device"],
             ),
             gain=Gain("the server starts", None, None, None, "exact")
             if line

@@ -37,7 +37,7 @@ def run(target: Target) -> Iterator[Outcome]:
         ),
         gain=Gain("prefill tok/s, %", 0.0, 25.0, 41.0, "published"),
         metric="prefill",
-        confidence=0.7 if holds else 0.3,
+        confidence=0.7 if holds else 0.1,
         effort_h=0.25,
         numerics="changes: W4A16 -> W4A4 in dense layers, as the checkpoint was calibrated for",
         confirm="The log names a CUTLASS NVFP4 linear kernel; prefill tok/s rises, decode stays.",

@@ -110,7 +110,7 @@ def run(target: Target) -> Iterator[Outcome]:
     former = launch(target.engine, target.served, layout_flags(target.engine, target.parallel.tp, target.parallel.pp))
     yield Draft(
         id="does_not_fit",
-        title=f"{target.model.name} does not fit: {gib(memory.weights.runtime)} GiB of weights a GPU, "
+        title=f"{target.model_title} does not fit: {gib(memory.weights.runtime)} GiB of weights a GPU, "
         f"{gib(memory.usable)} GiB usable",
         layer="model",
         evidence=[
@@ -119,7 +119,7 @@ def run(target: Target) -> Iterator[Outcome]:
                 f"{target.layout}: {memory.weights.runtime:,} bytes of weights on the fullest GPU as "
                 f"{target.model.checkpoint.name} stores them; {memory.total:,} bytes of memory x {share:.3f} = "
                 f"{memory.usable:,}.",
-                f"shapes of {target.model.source or target.model.key}; {origin}",
+                f"shapes of {target.model_source}; {origin}",
             ),
             *published("kv_budget"),
         ],
@@ -131,7 +131,7 @@ def run(target: Target) -> Iterator[Outcome]:
             f"{MOST_GPUS} of these GPUs and no known checkpoint of this model fits; take a smaller model or GPUs with "
             "more memory.",
             [
-                f"tilewright plan --model {target.model.key} --gpu {target.gpu.key} --gpus "
+                f"tilewright plan --model {target.served} --gpu {target.gpu.key} --gpus "
                 f"{max(target.gpus, target.parallel.gpus) * 2} --engine {target.engine}"
             ],
         ),

@@ -37,7 +37,7 @@ def run(target: Target) -> Iterator[Outcome]:
                 f"{target.model.checkpoint.name} stores shared experts as {shared} and routed experts as {routed}.",
                 "the checkpoint's own lists of quantised modules",
             ),
-            *([Evidence("measured", f"Line {line.first_line}: {line.text}", target.log_source)] if line else []),
+            *([Evidence("measured", f"Line {line.first_line}: {line.quoted}", target.log_source)] if line else []),
             *published("shared_experts_fusion"),
         ],
         cause="The fusion appends the shared expert to the routed ones, whose packed rows have "

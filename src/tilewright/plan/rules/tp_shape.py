@@ -70,9 +70,7 @@ def run(target: Target) -> Iterator[Outcome]:
         title=f"{target.layout} does not divide this checkpoint",
         layer="model",
         evidence=[
-            Evidence(
-                "exact", "; ".join(why[:SHOWN]) + more + ".", f"shapes of {target.model.source or target.model.key}"
-            ),
+            Evidence("exact", "; ".join(why[:SHOWN]) + more + ".", f"shapes of {target.model_source}"),
             *(published("block128_tp") if fmt and fmt.scaling == "block" else []),
         ],
         cause="A rank must hold whole heads, whole scale blocks and whole scale vectors; a part of a block has no "

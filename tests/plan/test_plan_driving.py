@@ -91,6 +91,37 @@ def test_only_the_finalize_fusion_that_is_not_swapped_overflows(plan: Plan) -> N
     assert {row["fusion"]: row["smem_bytes"] for row in swapped} == {"none": 98304, "finalize": 74752}
 
 
+def test_the_number_in_the_reported_log_is_the_tile_that_overflows(plan: Plan) -> None:
+    """Case C35: tactic 15 with sm120_M256_BS_group0.generated.cu; cases C02 and C12: 102,400 with finalize, 98,304
+    without."""
+    row = next(row for row in plan.baseline["tiles"] if 15 in (row["ids"] or {}).get("gemm2", []))
+    assert (row["tile"], row["fusion"], row["smem_bytes"]) == ("256x128x128", "finalize", 102400)
+    plain = {
+        row["smem_bytes"] for row in plan.baseline["tiles"] if row["tile"] == "256x128x128" and row["fusion"] == "none"
+    }
+    assert plain == {98304}
+
+
+def test_tactics_that_cannot_be_judged_are_not_called_fine(flashinfer_062: Path, cache: Path) -> None:
+    import msgspec
+
+    from tilewright.cutlass.budget import Budget
+
+    view = open_library(flashinfer_062)
+    report = view.moe
+    assert report is not None
+    unknown = Budget(status="unsupported", cause="These headers are no known CUTLASS.")
+    blind = msgspec.structs.replace(
+        report, tactics=[msgspec.structs.replace(item, verdict=unknown) for item in report.tactics]
+    )
+    target = make_target(model="GLM-5-NVFP4", gpu="rtx-pro-6000-server", gpus=8, library=flashinfer_062)
+    assert target.library is not None
+    target.library.__dict__["moe"] = blind
+    made = make_plan(target)
+    assert not any("shared-memory overflows among" in item.idea for item in made.rejected)
+    assert any("cannot be judged: These headers" in line for line in made.baseline["remarks"])
+
+
 def test_the_finding_has_the_fix_verified_and_says_what_it_is_worth(plan: Plan) -> None:
     item = finding(plan, "tactics_overflow")
     texts = " ".join(one.text for one in item.evidence)

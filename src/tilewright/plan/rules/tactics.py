@@ -188,6 +188,13 @@ def run(target: Target) -> Iterator[Outcome]:
     yield from _illegal(target, report, tactics)
     failing = [tactic for tactic in tactics if tactic.verdict.status == "overflow"]
     if not failing:
+        unread = [tactic for tactic in tactics if tactic.verdict.status == "unsupported"]
+        if unread:
+            cause = unread[0].verdict.cause or "the model does not cover them yet"
+            yield Fact(
+                "remarks", [f"{len(unread)} of {len(tactics)} tactics of {library.title} cannot be judged: {cause}"]
+            )
+            return
         yield Rejected(
             "Look for shared-memory overflows among the MoE tactics",
             f"None of the {len(tactics)} tactics of {library.title} for these operands overflows.",
@@ -210,8 +217,9 @@ def _reserve_text(reserve: Reserve | None) -> str:
         if not reserve.changed
         else "it also takes a stage from "
         + ", ".join(
-            f"{tile_text((tactic.config or {})['tile'])} ({tactic.verdict.stages} -> {stages})"
+            f"{tile_text(config['tile'])} {config['a']} x {config['b']} ({tactic.verdict.stages} -> {stages})"
             for tactic, stages, _ in _first_a_tile(reserve.changed)
+            for config in [tactic.config or {}]
         )
     )
     return f"Reserving {reserve.extra:,} bytes more in the carveout: {after}; {cost}."

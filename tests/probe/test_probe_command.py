@@ -121,8 +121,9 @@ def test_a_sample_is_drawn_for_the_trees_given(cli: Any, tools: tuple[str, ...])
     ("arguments", "sentence"),
     [
         (("--from", "absent.jsonl"), "cannot be read"),
-        (("--from", "-", *CONFIG), "Give one of"),
-        (("--sample", "3", "--from", "-"), "Give one of"),
+        (("--from", "-", *CONFIG), "--from takes the configs from the file"),
+        (("--sample", "3", "--from", "-"), "--from takes the configs from the file"),
+        (("--sample", "3", "--a", "nvfp5"), "'nvfp5' is not legal"),
         (("--sample", "0"), "0 is not in the range"),
         ((*CONFIG, "--jobs", "0"), "0 is not in the range"),
         ((*CONFIG, "--timeout", "nan"), "'nan' is not a valid integer"),

@@ -159,7 +159,7 @@ def test_samples_are_legal_configs_the_same_for_a_seed_and_cover_the_space() -> 
     for key, expected in {
         "cutlass": {"4.2.1", "4.7.0"},
         "kind": {"dense", "grouped"},
-        "op_class": {"block_scaled", "tensor_op", "blockwise"},
+        "op_class": {"block_scaled", "tensor_op", "blockwise", "sparse", "block_scaled_sparse"},
         "swap_ab": {True, False},
         "arch": {"sm120", "sm121"},
     }.items():
@@ -167,6 +167,16 @@ def test_samples_are_legal_configs_the_same_for_a_seed_and_cover_the_space() -> 
     assert len({config.fusion for config in configs}) == 7
     assert any(config.epilogue_tile != "auto" for config in configs)
     assert any(config.stages != "auto" for config in configs)
+
+
+@pytest.mark.parametrize("arch", ["sm90", "sm_100a", "sm103", "sm121"])
+def test_a_sample_keeps_what_is_fixed(arch: str) -> None:
+    raws = sample_configs(200, 5, ["4.2.1"], fixed={"arch": arch, "stages": "3"})
+    configs = [parse_config(raw) for raw in raws]
+    assert {config.arch for config in configs} == {"sm" + arch.removeprefix("sm_").removeprefix("sm").rstrip("a")}
+    assert {config.stages for config in configs} == {3}
+    grouped = sample_configs(50, 5, ["4.2.1"], fixed={"arch": arch, "op_class": "block_scaled", "kind": "grouped"})
+    assert {(raw["op_class"], raw["kind"]) for raw in grouped} == {("block_scaled", "grouped")}
 
 
 def test_samples_without_the_scatter_header_have_no_finalize() -> None:

@@ -44,7 +44,10 @@ EXIT_NO = 1
 @click.option("--nvcc", metavar="PATH", help="The compiler; default: of CUDA_HOME, of PATH, of the probe extra.")
 @click.option("--from", "source", metavar="FILE", help="Read one JSON config a line ('-': stdin), answer one a line.")
 @click.option(
-    "--sample", type=click.IntRange(1, 100_000), metavar="N", help="Draw N random configs of the SM120 space."
+    "--sample",
+    type=click.IntRange(1, 100_000),
+    metavar="N",
+    help="Draw N random configs (SM120, or of --arch); config flags hold for all of them.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of --sample.")
 @click.option("--ptxas", is_flag=True, help="Compile the whole kernel too: registers, spills, stack (30-75 s each).")
@@ -93,8 +96,8 @@ def command(
     out = Output(as_json, quiet)
     if not roots:
         raise click.UsageError("Missing option '--root': the CUTLASS tree (a folder or a wheel) to compile against.")
-    if sum((source is not None, sample is not None, bool(given))) > 1:
-        raise click.UsageError("Give one of: config flags, --from FILE, --sample N.")
+    if source is not None and (given or sample is not None):
+        raise click.UsageError("--from takes the configs from the file; drop --sample and the config flags.")
     trees, scatter = open_headers(roots, extensions)
     settings = Settings(
         compiler=find_nvcc(nvcc),
@@ -107,7 +110,7 @@ def command(
     if source is not None:
         lines = _read(source, trees)
     elif sample is not None:
-        lines = _draw(sample, seed, trees, scatter)
+        lines = _draw(sample, seed, given, trees, scatter)
     else:
         lines = [_request(given, trees)]
     return _answer(
@@ -158,11 +161,14 @@ def _read(source: str, trees: list[Headers]) -> list[Request | ProbeError]:
     return lines
 
 
-def _draw(count: int, seed: int, trees: list[Headers], scatter: Extensions | None) -> list[Request | ProbeError]:
-    """`count` random configs, spread over the trees."""
+def _draw(
+    count: int, seed: int, given: dict[str, Any], trees: list[Headers], scatter: Extensions | None
+) -> list[Request | ProbeError]:
+    """`count` random configs that have what is `given` in common, spread over the trees."""
     from tilewright.probe.sampling import sample_configs
 
-    raws = sample_configs(count, seed, [headers.version for headers in trees], finalize=scatter is not None)
+    versions = [headers.version for headers in trees]
+    raws = sample_configs(count, seed, versions, finalize=scatter is not None, fixed=given)
     return [_request(raw, trees) for raw in raws]
 
 

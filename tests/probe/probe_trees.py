@@ -16,6 +16,8 @@ FILES = {
         // struct KernelInAComment {};
         template <int Stages, class C = Shape<_1,_1,_1>> struct KernelATemplate {};
         struct NotASchedule {};
+        using KernelAnotherName = KernelTmaWarpSpecialized1SmSm100;
+        using KernelOfNothing = ElementA_;
         }""",
     "cutlass/epilogue/dispatch_policy.hpp": """
         namespace cutlass::epilogue {

@@ -43,10 +43,11 @@ class EveryTag(TagIndex):
         return "cutlass::epilogue::X"
 
 
-def test_tags_are_the_plain_structs_of_the_headers_and_nothing_else() -> None:
+def test_tags_are_the_plain_structs_of_the_headers_and_their_aliases_and_nothing_else() -> None:
+    assert TAGS.kernel("KernelAnotherName") == "cutlass::gemm::KernelAnotherName"
     assert TAGS.kernel("KernelTmaWarpSpecialized1SmSm100") == "cutlass::gemm::KernelTmaWarpSpecialized1SmSm100"
     assert TAGS.epilogue("no_smem_warp_specialized_1sm") == "cutlass::epilogue::NoSmemWarpSpecialized1Sm"
-    for absent in ("KernelInAComment", "KernelATemplate", "NotASchedule", "KernelNope"):
+    for absent in ("KernelInAComment", "KernelATemplate", "KernelOfNothing", "NotASchedule", "KernelNope"):
         assert TAGS.kernel(absent) is None
     assert TAGS.epilogue("sm90_tma_warp_specialized") is None
 

@@ -1,6 +1,6 @@
 """The schedule tags of a header tree: the only names from outside that may reach the compiler.
 
-A tag is a plain struct (no template) of `cutlass/gemm/dispatch_policy.hpp` (namespace cutlass::gemm) or of
+A tag is a plain struct (no template), or another name of one, of `cutlass/gemm/dispatch_policy.hpp` (namespace cutlass::gemm) or of
 `cutlass/epilogue/dispatch_policy.hpp` (namespace cutlass::epilogue). A config names the former by its C++ name, the
 latter in snake case; both are looked up here, and what is not found is not compiled.
 """
@@ -21,6 +21,7 @@ EPILOGUE_POLICIES: Final = "cutlass/epilogue/dispatch_policy.hpp"
 
 _COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 _STRUCT: Final = re.compile(r"\b(?:struct|class)\s+([A-Za-z_]\w*)\s*(?:final\s*)?[:{]")
+_ALIAS: Final = re.compile(r"\busing\s+([A-Za-z_]\w*)\s*(?:\[\[[^\]]*\]\]\s*)?=\s*([A-Za-z_]\w*)\s*;")
 _SM_COUNT: Final = re.compile(r"(\d)Sm(?!\d)")
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -31,12 +32,15 @@ def snake_case(tag: str) -> str:
 
 
 def _plain_types(text: str) -> frozenset[str]:
-    """Names of the structs in `text` that are no templates."""
+    """Names of the structs in `text` that are no templates, and their other names (`using A = B;`)."""
     text = _COMMENT.sub(" ", text)
     names: set[str] = set()
     for match in _STRUCT.finditer(text):
         start = max(text.rfind(mark, 0, match.start()) for mark in ";{}")
         if "template" not in text[start + 1 : match.start()]:
+            names.add(match[1])
+    for match in _ALIAS.finditer(text):
+        if match[2] in names:
             names.add(match[1])
     return frozenset(names)
 

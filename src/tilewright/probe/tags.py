@@ -1,8 +1,8 @@
 """The schedule tags of a header tree: the only names from outside that may reach the compiler.
 
-A tag is a plain struct (no template), or another name of one, of `cutlass/gemm/dispatch_policy.hpp` (namespace cutlass::gemm) or of
-`cutlass/epilogue/dispatch_policy.hpp` (namespace cutlass::epilogue). A config names the former by its C++ name, the
-latter in snake case; both are looked up here, and what is not found is not compiled.
+A tag is a plain struct (no template), or another name of one, of `cutlass/gemm/dispatch_policy.hpp` (namespace
+cutlass::gemm) or of `cutlass/epilogue/dispatch_policy.hpp` (namespace cutlass::epilogue). A config names the former by
+its C++ name, the latter in snake case; both are looked up here, and what is not found is not compiled.
 """
 
 from __future__ import annotations

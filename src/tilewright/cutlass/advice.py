@@ -19,6 +19,8 @@ def cause(config: KernelConfig, budget: Budget, laid: Laid | list[Broken]) -> st
         return "The types compile and would fit, but the whole kernel does not compile. " + " ".join(
             rule.split("). ", 1)[-1] for rule in budget.rules
         )
+    if laid.unusable is not None:
+        return laid.unusable
     if budget.slack_bytes is not None and budget.slack_bytes < 1024:
         return (
             f"It fits with {budget.slack_bytes:,} bytes to spare: any static shared memory in the same kernel, "

@@ -56,6 +56,7 @@ class Verdict(NamedTuple):
     status: str
     stages: int
     smem_bytes: int
+    unusable: bool
 
 
 def verdict(config: KernelConfig) -> Verdict | None:
@@ -67,7 +68,7 @@ def verdict(config: KernelConfig) -> Verdict | None:
         return None
     over = laid.smem_bytes > LIMITS[config.arch]
     status = "illegal" if laid.kernel_broken else "overflow" if over else "fits"
-    return Verdict(status, laid.count.stages, laid.smem_bytes)
+    return Verdict(status, laid.count.stages, laid.smem_bytes, laid.unusable is not None)
 
 
 def fit(config: KernelConfig, *, brief: bool = False) -> Budget:
@@ -99,7 +100,8 @@ def fit(config: KernelConfig, *, brief: bool = False) -> Budget:
         if isinstance(laid, Laid):
             budget.fields = to_fields(laid.entries())
         budget.cause = advice.cause(config, budget, laid)
-        budget.fixes = fixes_model.fixes(config, budget.status, budget.stages)
+        useless = isinstance(laid, Laid) and laid.unusable is not None and budget.status == "fits"
+        budget.fixes = fixes_model.fixes(config, fixes_model.UNUSABLE if useless else budget.status, budget.stages)
     return budget
 
 

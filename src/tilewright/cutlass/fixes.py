@@ -7,23 +7,33 @@ another CUTLASS is a rebuild of everything.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final, cast
 
 import msgspec
 
+from tilewright.cutlass import fixes_sm100
 from tilewright.cutlass.budget import Fix
 from tilewright.cutlass.config import NEWEST_CUTLASS, VECTOR_BITS, KernelConfig, default_alignments
 from tilewright.formats.elements import ELEMENTS
 
 MAX_FIXES: Final = 6
 MAX_OF_A_KIND: Final = 2
+MAX_STEPS: Final = 4
+"""Rules that one fix may repair."""
 
 EPILOGUE_TILES: Final = ((64, 16), (32, 32), (64, 8))
 """Smaller epilogue tiles than 64x32 that the SM120 builder compiles."""
 EPILOGUE_TILES_SM90: Final = ((128, 16), (64, 16))
 """Smaller epilogue tiles than the automatic ones that the SM90 builder compiles: cooperative and not."""
+FP6_BITS: Final = 6
+FP6_ALIGNMENT: Final = 128
+"""Elements: 96 bytes, get_output_alignment_bits of 6-bit elements (`detail/layout.hpp`)."""
 INTEGERS: Final = ("int8", "uint8")
+
+UNUSABLE: Final = "unusable"
+"""In place of a status: the kernel is built and launched, and is of no use (`laid.Laid.unusable`)."""
 
 Change = dict[str, Any]
 
@@ -32,7 +42,7 @@ def fixes(config: KernelConfig, status: str, stages: int | None) -> list[Fix]:
     """Verified changes for a config whose verdict is `status`; empty when it fits or the model does not cover it."""
     from tilewright.cutlass.fit import verdict
 
-    if status not in ("overflow", "illegal"):
+    if status not in ("overflow", "illegal", UNUSABLE):
         return []
     out: list[Fix] = []
     of_kind: dict[str, int] = {}
@@ -41,7 +51,7 @@ def fixes(config: KernelConfig, status: str, stages: int | None) -> list[Fix]:
             continue
         changed = msgspec.structs.replace(config, **change)
         got = verdict(changed)
-        if got is None or got.status != "fits":
+        if got is None or got.status != "fits" or got.unusable:
             continue
         of_kind[kind] = of_kind.get(kind, 0) + 1
         pinned = changed.stages != "auto"
@@ -49,7 +59,41 @@ def fixes(config: KernelConfig, status: str, stages: int | None) -> list[Fix]:
         out.append(Fix({key: _plain(value) for key, value in change.items()}, got.smem_bytes, note + staged))
         if len(out) >= MAX_FIXES:
             break
+    if not out and status == "illegal":
+        repaired = _repair(config)
+        return [] if repaired is None else [repaired]
     return out
+
+
+def _repair(config: KernelConfig) -> Fix | None:
+    """One change of several keys for a config that breaks several rules.
+
+    Each step gets past the rule that is broken first, as somebody would who compiles again and again; what leads to a
+    rule that was met before is not followed, which bounds the search.
+    """
+    from tilewright.cutlass.fit import LIMITS, lay_out, unsupported
+
+    laid = lay_out(config)
+    if not isinstance(laid, list):
+        return None
+    met = {laid[0].text}
+    paths: deque[tuple[KernelConfig, Change, tuple[str, ...]]] = deque([(config, {}, ())])
+    while paths:
+        current, before, notes = paths.popleft()
+        for _, step, note in _candidates(current, "illegal", None):
+            changed = msgspec.structs.replace(current, **step)
+            if unsupported(changed) is not None:
+                continue
+            change, said = {**before, **step}, (*notes, note)
+            laid = lay_out(changed)
+            if isinstance(laid, list):
+                if laid[0].text not in met and len(said) < MAX_STEPS:
+                    met.add(laid[0].text)
+                    paths.append((changed, change, said))
+            elif not laid.kernel_broken and laid.unusable is None and laid.smem_bytes <= LIMITS[config.arch]:
+                plain = {key: _plain(value) for key, value in change.items() if value != getattr(config, key)}
+                return Fix(plain, laid.smem_bytes, "; ".join(said) + f"; {laid.count.stages} stages")
+    return None
 
 
 def _plain(value: Any) -> Any:
@@ -62,7 +106,7 @@ def _candidates(config: KernelConfig, status: str, stages: int | None) -> Iterat
     if stages is not None:
         for fewer in range(stages - 1, 1, -1):
             yield "stages", {"stages": fewer}, f"pin StageCount<{fewer}>; the tile and the fusion stay"
-    if status == "overflow":
+    if status in ("overflow", UNUSABLE):
         yield from _epilogue(config)
     yield from _fusion(config)
     yield (
@@ -80,6 +124,9 @@ def _candidates(config: KernelConfig, status: str, stages: int | None) -> Iterat
 
 
 def _epilogue(config: KernelConfig) -> Iterator[tuple[str, Change, str]]:
+    if config.arch in fixes_sm100.ARCHS:
+        yield from fixes_sm100.epilogue_tiles(config)
+        return
     m, n, _ = config.tile
     for tile in EPILOGUE_TILES_SM90 if config.arch == "sm90" else EPILOGUE_TILES:
         if m % tile[0] == 0 and n % tile[1] == 0 and config.epilogue_tile != tile:
@@ -96,6 +143,8 @@ def _fusion(config: KernelConfig) -> Iterator[tuple[str, Change, str]]:
 
 def _tiles(config: KernelConfig) -> Iterator[tuple[str, Change, str]]:
     """Tiles next to the one asked for, largest area first: one or two extents halved, or M and N rounded to 128."""
+    if config.arch in fixes_sm100.ARCHS:
+        yield from fixes_sm100.tiles(config)
     m, n, k = config.tile
     seen = {config.tile}
     found = [(m // 2, n, k), (m, n // 2, k), (m, n, k // 2), (m // 2, n // 2, k), (m, n // 2, k // 2)]
@@ -110,25 +159,24 @@ def _tiles(config: KernelConfig) -> Iterator[tuple[str, Change, str]]:
 
 def _legalise(config: KernelConfig) -> Iterator[tuple[str, Change, str]]:
     """What the rules that a config can break ask for, one key at a time."""
-    if config.cluster != (1, 1, 1):
-        demanded = ", which this collective demands" if config.arch in ("sm120", "sm121") else ""
-        yield "cluster", {"cluster": (1, 1, 1)}, f"cluster 1x1x1{demanded}"
+    if config.arch in fixes_sm100.ARCHS:
+        yield from fixes_sm100.schedules(config)
+    else:
+        yield from _schedules(config)
     if (config.layout_a, config.layout_b) != ("row", "col"):
         change: Change = {"layout_a": "row", "layout_b": "col"}
         yield "layout", change, "TN: A row-major, B column-major"
-    if config.schedule != "auto":
-        yield "schedule", {"schedule": "auto"}, "let the builder choose the schedule"
-    for name in ("cooperative", "pingpong"):
-        if config.schedule != name:
-            yield "schedule", {"schedule": name}, f"ask for the {name} schedule"
     if config.arch == "sm90":
         yield from _epilogue_schedule_sm90(config)
+    yield from _output_alignments(config)
     if config.epilogue_schedule != "auto":
         yield "epilogue_schedule", {"epilogue_schedule": "auto"}, "let the builder choose the epilogue"
     if config.epilogue_tile != "auto":
         yield "epilogue_tile", {"epilogue_tile": "auto"}, "let the builder choose the epilogue tile"
     if config.tile_scheduler is not None:
         yield "tile_scheduler", {"tile_scheduler": None}, "the default tile scheduler"
+    if config.d == "void" and config.fusion != "finalize":
+        yield "output", {"d": "bf16", "align_d": VECTOR_BITS // ELEMENTS["bf16"].bits}, "a D to store"
     accumulator = "int32" if config.a in INTEGERS and config.b in INTEGERS else "f32"
     if config.acc != accumulator:
         yield "acc", {"acc": accumulator}, f"accumulate in {accumulator}"
@@ -158,6 +206,17 @@ def _legalise(config: KernelConfig) -> Iterator[tuple[str, Change, str]]:
         yield "fusion", plain, "no fusion: do that step in a kernel of its own"
 
 
+def _schedules(config: KernelConfig) -> Iterator[tuple[str, Change, str]]:
+    if config.cluster != (1, 1, 1):
+        demanded = ", which this collective demands" if config.arch in ("sm120", "sm121") else ""
+        yield "cluster", {"cluster": (1, 1, 1)}, f"cluster 1x1x1{demanded}"
+    if config.schedule != "auto":
+        yield "schedule", {"schedule": "auto"}, "let the builder choose the schedule"
+    for name in ("cooperative", "pingpong"):
+        if config.schedule != name:
+            yield "schedule", {"schedule": name}, f"ask for the {name} schedule"
+
+
 def _epilogue_schedule_sm90(config: KernelConfig) -> Iterator[tuple[str, Change, str]]:
     """SM90 has an epilogue for each kind of schedule: the one that goes with the schedule asked for."""
     grouped = config.kind == "grouped"
@@ -168,6 +227,9 @@ def _epilogue_schedule_sm90(config: KernelConfig) -> Iterator[tuple[str, Change,
     name = f"ptr_array_{name}" if grouped else name
     if config.epilogue_schedule != name:
         yield "epilogue_schedule", {"epilogue_schedule": name}, "the epilogue that goes with the schedule"
+
+
+def _output_alignments(config: KernelConfig) -> Iterator[tuple[str, Change, str]]:
     aligned = {key: _output_alignment(config, key) for key in ("c", "d")}
     short = {f"align_{key}": want for key, want in aligned.items() if want and getattr(config, f"align_{key}") != want}
     if short:
@@ -176,4 +238,7 @@ def _epilogue_schedule_sm90(config: KernelConfig) -> Iterator[tuple[str, Change,
 
 def _output_alignment(config: KernelConfig, key: str) -> int:
     name: str = getattr(config, key)
-    return 0 if name == "void" else VECTOR_BITS // ELEMENTS[name].bits
+    if name == "void":
+        return 0
+    bits = ELEMENTS[name].bits
+    return FP6_ALIGNMENT if bits == FP6_BITS else VECTOR_BITS // bits

@@ -54,6 +54,8 @@ class Laid:
     """What the kernel keeps beside mainloop tensors and epilogue, for the cause of an overflow."""
     kernel_broken: tuple[Broken, ...] = ()
     asserted: Broken | None = None
+    unusable: str | None = None
+    """Why a kernel that is built and launched is of no use all the same; None for all but odd ones."""
     epilogue_in_mainloop: bool = False
     """The epilogue takes the place of the mainloop's tensors (kernels that compute one tile a block)."""
 

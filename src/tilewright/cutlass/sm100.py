@@ -10,7 +10,6 @@ from tilewright.cutlass.laid import Laid
 from tilewright.cutlass.sm100_collective import Mainloop
 from tilewright.cutlass.sm100_epilogue import Epilogue
 from tilewright.cutlass.sm100_epilogue_key import epilogue_key
-from tilewright.cutlass.sm100_epilogue_tags import PLANAR_COMPLEX
 from tilewright.cutlass.sm100_kernel import Form
 from tilewright.cutlass.sm100_mainloop import FAMILIES
 from tilewright.cutlass.sm100_versions import Sm100Rules, sm100_rules_for
@@ -18,6 +17,7 @@ from tilewright.cutlass.structs import Member
 from tilewright.cutlass.verdict import Broken, Entry
 
 ARRAY_KERNEL: Final = "cutlass/gemm/kernel/sm100_gemm_array_tma_warpspecialized.hpp"
+POINTERS_IN_DENSE: Final = ("Expected layout args... in make_tensor(iter, args...)", "cute/tensor_impl.hpp")
 SPARSE: Final = ("sparse", "block_scaled_sparse")
 
 
@@ -29,8 +29,6 @@ def covers(config: KernelConfig) -> str | None:
         )
     if config.op_class == "blockwise" and config.scale_granularity is None:
         return "Blockwise kernels need scale_granularity, the elements that share a scale (1x128x128)."
-    if PLANAR_COMPLEX in config.epilogue_schedule:
-        return "The planar complex epilogues are not covered: no complex operand is."
     return None
 
 
@@ -43,7 +41,7 @@ def lay_out(config: KernelConfig) -> Laid | list[Broken]:
     main = sm100_mainloop.mainloop(sm100_collective.mainloop_key(config, epi.bytes))
     if isinstance(main, Broken):
         return [main]
-    broken = kinds(config, epi, main.tag.array, ARRAY_KERNEL)
+    broken = kinds(config, epi, main.tag.array, POINTERS_IN_DENSE, ARRAY_KERNEL)
     if broken:
         return [broken]
     rules = sm100_rules_for(config.cutlass)
@@ -102,15 +100,16 @@ def epilogue_figures(epi: Epilogue) -> dict[str, object]:
     }
 
 
-def kinds(config: KernelConfig, epi: Epilogue, array: bool, grouped: str) -> Broken | None:
-    """Mainloop, epilogue and problem shape must agree on whether the kernel is grouped; `grouped` is the header
-    of the grouped kernel."""
+def kinds(
+    config: KernelConfig, epi: Epilogue, array: bool, pointers_in_dense: tuple[str, str], grouped: str
+) -> Broken | None:
+    """Mainloop, epilogue and problem shape must agree on whether the kernel is grouped. `grouped` is the header
+    of the grouped kernel, `pointers_in_dense` what the compiler says of a dense collective for grouped operands."""
     pointers = config.kind == "grouped"
     if pointers and not array:
         # The strides of grouped operands are pointers, which a dense collective builds no tensor from.
         return Broken(
-            "Expected layout args... in make_tensor(iter, args...)",
-            "cute/tensor_impl.hpp",
+            *pointers_in_dense,
             "A grouped kernel takes a schedule by name (1sm, 2sm), not auto or a dense tag.",
         )
     if array and not pointers:

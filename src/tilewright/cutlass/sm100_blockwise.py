@@ -35,8 +35,10 @@ BUILDER: Final = "cutlass/gemm/collective/builders/sm100_blockwise_umma_builder.
 COLLECTIVE: Final = "cutlass/gemm/collective/sm100_mma{A}_warpspecialized_blockwise_scaling.hpp"
 SF_COPY_THREADS: Final = 32
 """One warp loads the scales."""
-SF_COPY_BYTES: Final = (1, 2, 4, 8, 16)
-"""Bytes a thread that there is a cp.async for."""
+SF_COPY_BYTES: Final = (4, 8, 16)
+"""Bytes a thread that there is a cp.async for (`cute/arch/copy_sm80.hpp`)."""
+SF_TYPE_BYTES: Final = (1, 2, 4, 8, 16)
+"""Bytes that cute::uint_byte_t has a type for (`cute/numeric/int.hpp`)."""
 
 
 def lay_out(key: MainloopKey, tag: Tag, rules: Sm100Rules) -> Mainloop | Broken:
@@ -73,7 +75,9 @@ def lay_out(key: MainloopKey, tag: Tag, rules: Sm100Rules) -> Mainloop | Broken:
     where = COLLECTIVE.format(A="_array" if tag.array else "")
     step = sm100_mma.instruction_k(ELEMENTS[ops.a].bits, sparse=False)
     broken = (
-        _divisible(key, where) or minimum(count, where) or sliceable(ops, rows, columns, k, bits, step, count.stages)
+        _divisible(key, where)
+        or minimum(count, where)
+        or sliceable(key, rows, columns, bits, step, count.stages, rules)
     )
     if broken:
         return broken
@@ -112,17 +116,23 @@ def _granularity(key: MainloopKey, sm: int) -> Broken | None:
                 f"A scale covers {granularity} along {axis}, the CTA's tile has {extent}: enlarge the tile.",
             )
     scale = 2 if key.acc == "f16" else 4
-    if key.scale_major == "mn":
-        for extent, granularity in zip(cta[:2], key.scale_granularity[:2], strict=True):
-            leading = extent // granularity
-            width = min(leading * scale // SF_COPY_THREADS, 16)
-            if leading >= SF_COPY_THREADS and width not in SF_COPY_BYTES:
-                return Broken(
-                    "incomplete type is not allowed: uint_byte_t",
-                    BUILDER,
-                    f"{leading} scales of a tile would be copied {width} bytes a thread, which is no load: change the "
-                    "tile or the granularity.",
-                )
+    for extent, granularity in zip(cta[:2], key.scale_granularity[:2], strict=True):
+        leading = extent // granularity
+        spread = key.scale_major == "mn" and leading >= SF_COPY_THREADS
+        width = min(leading * scale // SF_COPY_THREADS, 16) if spread else scale
+        if width not in SF_TYPE_BYTES:
+            return Broken(
+                f'incomplete type "cute::uint_bit<{width * 8}>" is not allowed',
+                "cute/numeric/int.hpp",
+                f"{leading} scales of a tile would be copied {width} bytes a thread, which is no load: change the "
+                "tile or the granularity.",
+            )
+        if width not in SF_COPY_BYTES:
+            return Broken(
+                "cp.async sizeof(TS) is not supported",
+                "cute/arch/copy_sm80.hpp",
+                "Scales have the accumulator's type and are copied one a thread, 4 bytes or more: accumulate in f32.",
+            )
     return None
 
 

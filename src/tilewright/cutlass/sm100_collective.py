@@ -137,9 +137,12 @@ def operand_atoms(ops: Operands, rows: int, columns: int, k: int, bits: tuple[in
 
 
 def sliceable(
-    ops: Operands, rows: int, columns: int, k: int, bits: tuple[int, int], step: int, stages: int
+    key: MainloopKey, rows: int, columns: int, bits: tuple[int, int], step: int, stages: int, rules: Sm100Rules
 ) -> Broken | None:
     """Whether TMA can be handed one stage of A (`rows` x k) and of B (`columns` x k); `step` is K of one MMA."""
+    if rules.slices_plainly:
+        return None
+    ops, k = key.ops, key.tile[2]
     for name, major, width, extent in (
         ("A", Major.K if ops.layout_a == "row" else Major.MN, bits[0], rows),
         ("B", Major.K if ops.layout_b == "col" else Major.MN, bits[1], columns),

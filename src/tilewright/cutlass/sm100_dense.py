@@ -96,7 +96,7 @@ def lay_out(key: MainloopKey, tag: Tag, rules: Sm100Rules) -> Mainloop | Broken:
         return no_stage("A, and B", BUILDER)
     step = sm100_mma.instruction_k(ELEMENTS[ops.a].bits, sparse=False)
     broken = minimum(count, COLLECTIVE.format(A="_array" if tag.array else "")) or sliceable(
-        ops, rows, columns, k, bits, step, count.stages
+        key, rows, columns, bits, step, count.stages, rules
     )
     if broken:
         return broken

@@ -80,6 +80,12 @@ def epilogue(key: EpilogueKey) -> Epilogue | Broken:
         tag: EpilogueTag | None = sm100_epilogue_tags.automatic(key.op_class, key.tile[0], key.cluster_m)
     else:
         tag = sm100_epilogue_tags.resolve(key.schedule, key.version)
+    if tag is None and sm100_epilogue_tags.PLANAR_COMPLEX.fullmatch(key.schedule):
+        return Broken(
+            "Could not find an epilogue specialization.",
+            "cutlass/epilogue/collective/collective_epilogue.hpp",
+            "Planar complex epilogues are for complex operands: use the tag without planar_complex.",
+        )
     if tag is None:
         return Broken(
             "Could not build a collective epilogue for given parameters.",
@@ -94,6 +100,8 @@ def epilogue(key: EpilogueKey) -> Epilogue | Broken:
             f"A 2sm epilogue needs an even cluster along M, not {key.cluster_m}: use cluster 2x1x1 or a 1sm schedule.",
         )
     rules = sm100_rules_for(key.version)
+    if shape_div(key.tile[0], tag.sm) is None:
+        return indivisible(f"A 2sm epilogue halves the tile's M, which is {key.tile[0]}: make it even.")
     shape = CtaShape(tag.sm, key.tile)
     if tag.tma:
         return _through_smem(key, tag, shape, rules)

@@ -31,7 +31,8 @@ _NO_SMEM: Final = re.compile(r"(ptr_array_)?(fast_f32_|blockwise_)?no_smem_warp_
 _SINCE: Final[dict[str, Version]] = {"fast_f32_": (4, 2, 0), "blockwise_": (4, 2, 1)}
 """Releases that brought the transform tags."""
 
-PLANAR_COMPLEX: Final = "planar_complex"
+PLANAR_COMPLEX: Final = re.compile(r"(ptr_array_)?planar_complex_(tma|no_smem)_warp_specialized_[12]sm")
+"""Tags that the builders take and that make no epilogue of real operands."""
 
 
 @lru_cache(maxsize=1024)

@@ -35,7 +35,7 @@ class CtaShape:
     __slots__ = ("k", "m", "n", "warps_m", "warps_n")
 
     def __init__(self, sm: int, tile: tuple[int, int, int]) -> None:
-        self.m, self.n, self.k = tile[0] // sm, tile[1], tile[2]
+        self.m, self.n, self.k = -(-tile[0] // sm), tile[1], tile[2]  # M of 1 stays
         self.warps_m, self.warps_n = (2, 2) if sm == 2 and tile[0] == 128 else (4, 1)  # sm100_tmem_warps
 
 

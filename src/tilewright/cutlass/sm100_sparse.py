@@ -227,7 +227,7 @@ def _finish(
             "Not one stage fits beside the epilogue: use a smaller tile or a smaller epilogue.",
         )
     rows, columns, k = key.tile[0] // sm, key.tile[1] // sm, key.tile[2]
-    condition = _unsliceable(key, columns, k, widths[1], stages)
+    condition = None if rules.slices_plainly else _unsliceable(key, columns, k, widths[1], stages)
     if condition:
         return unsliceable("B", condition)
     align_a = ARRAY_ALIGN if widths[0] >= 8 else 1

@@ -45,6 +45,9 @@ class Sm100Rules:
     them for grouped kernels, and its policy names stages (same header; `epilogue/dispatch_policy.hpp`)."""
     arch_in_policy: bool
     """From 4.5.0 the mainloop policies name the architecture (`gemm/dispatch_policy.hpp`)."""
+    slices_plainly: bool
+    """From 4.6.0 one stage is cut off a swizzled layout without composing the swizzle (`cute/pointer_flagged.hpp`,
+    slice_and_offset for smem_ptr_flag_bits); before, a stage that did not divide the swizzle did not compile."""
     class_assert: bool
     """Up to 4.2.2 the capacity assert stands in the kernel's class, from 4.3.0 in its operator(): either way a kernel
     that is too large does not compile (`gemm/kernel/sm100_*.hpp`)."""
@@ -69,5 +72,6 @@ def sm100_rules_for(version: str) -> Sm100Rules:
         n_of_64=number >= (4, 5, 2),
         no_smem_callbacks=number >= (4, 2, 0),
         arch_in_policy=number >= (4, 5, 0),
+        slices_plainly=number >= (4, 6, 0),
         class_assert=number < (4, 3, 0),
     )

@@ -12,23 +12,28 @@ from tilewright.cutlass.config import KernelConfig
 from tilewright.cutlass.laid import Laid
 from tilewright.cutlass.sm100 import epilogue_figures, kinds
 from tilewright.cutlass.sm100_epilogue_key import epilogue_key
-from tilewright.cutlass.sm100_epilogue_tags import PLANAR_COMPLEX
 from tilewright.cutlass.sm100_kernel import Form
 from tilewright.cutlass.sm100_mma import NO_COLLECTIVE, NO_COLLECTIVE_AT
 from tilewright.cutlass.sm100_versions import sm100_rules_for
-from tilewright.cutlass.sm103_mainloop import Mainloop
 from tilewright.cutlass.structs import Member
 from tilewright.cutlass.verdict import Broken, Entry
 
 ARRAY_KERNEL: Final = "cutlass/gemm/kernel/sm103_blockscaled_gemm_array_tma_warpspecialized.hpp"
+
+POINTERS_IN_DENSE: Final = (
+    'no instance of function template "cute::make_tma_atom" matches the argument list',
+    "cutlass/gemm/collective/sm103_blockscaled_mma_warpspecialized.hpp",
+)
+NO_STAGE: Final = (
+    "It compiles and can be launched, but the epilogue leaves room for 0 stages of A and B, so that nothing can ever "
+    "be loaded: do not launch it. No assert of CUTLASS catches that."
+)
 
 
 def covers(config: KernelConfig) -> str | None:
     """Why the model has no answer for `config`, or None."""
     if config.op_class == "mixed_input":
         return "The model does not cover mixed_input on SM103; `tilewright probe` compiles it."
-    if PLANAR_COMPLEX in config.epilogue_schedule:
-        return "The planar complex epilogues are not covered: no complex operand is."
     return None
 
 
@@ -58,7 +63,7 @@ def lay_out(config: KernelConfig) -> Laid | list[Broken]:
     if isinstance(main, Broken):
         return [main]
     array = main.tag.array
-    broken = kinds(config, epi, array, ARRAY_KERNEL)
+    broken = kinds(config, epi, array, POINTERS_IN_DENSE, ARRAY_KERNEL)
     if broken:
         return [broken]
     form = Form("sm103", array, main.scheduler_stages, main.accumulator_stages)
@@ -96,19 +101,6 @@ def lay_out(config: KernelConfig) -> Laid | list[Broken]:
         mainloop_tensor_bytes=main.tensors.bytes,
         epilogue_bytes=epi.bytes,
         besides=sm100_kernel.besides(kernel),
-        kernel_broken=_kernel_rules(main),
+        unusable=NO_STAGE if main.count.stages == 0 else None,
         asserted=sm100_kernel.capacity_assert(form),
-    )
-
-
-def _kernel_rules(main: Mainloop) -> tuple[Broken, ...]:
-    """Rules that compiling the types does not show."""
-    if main.count.stages > 0:
-        return ()
-    return (
-        Broken(
-            "Stage count of A and B is 0",
-            sm103_mainloop.BUILDER,
-            "The types compile, and nothing can be loaded: use a smaller tile, a smaller epilogue tile or no C.",
-        ),
     )

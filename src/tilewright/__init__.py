@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright._version import __version__
 
 if TYPE_CHECKING:
+    from tilewright import plan
     from tilewright.cutlass.budget import Budget, Field, Fix
     from tilewright.cutlass.config import KernelConfig, parse_config
     from tilewright.cutlass.fit import fit
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
         TreeError,
         UnknownNameError,
     )
+    from tilewright.hardware.names import resolve_gpu
+    from tilewright.models.names import resolve_model
 
 _HOME = {
     "AmbiguousNameError": "tilewright.errors",
@@ -40,6 +43,8 @@ _HOME = {
     "UnknownNameError": "tilewright.errors",
     "fit": "tilewright.cutlass.fit",
     "parse_config": "tilewright.cutlass.config",
+    "resolve_gpu": "tilewright.hardware.names",
+    "resolve_model": "tilewright.models.names",
 }
 
 __all__ = [
@@ -58,11 +63,16 @@ __all__ = [
     "__version__",
     "fit",
     "parse_config",
+    "plan",
+    "resolve_gpu",
+    "resolve_model",
 ]
 
 
 def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
+    if name == "plan":  # the package of that name is the function too: see its docstring
+        return import_module("tilewright.plan")
     if home is None:
         msg = f"module 'tilewright' has no attribute {name!r}"
         raise AttributeError(msg)

@@ -16,7 +16,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One published finding. `windows` maps an engine or library to the versions that it was read in or holds for."""
 
     id: str
-    kind: Literal["measured", "published"]
+    kind: Literal["exact", "measured", "published"]
     text: str
     source: str
     date: str

@@ -27,7 +27,9 @@ def run(target: Target) -> Iterator[Outcome]:
         return
     now = flag(snapshot, name)
     wanted = int(metrics.running + metrics.waiting)
-    room = int(metrics.running / metrics.kv_usage) if metrics.kv_usage > 0 else wanted
+    # As many requests as the cache holds at today's length each; a cache that is next to empty sets no bound.
+    bounded = metrics.running < wanted * metrics.kv_usage
+    room = int(metrics.running / metrics.kv_usage) if bounded else wanted
     value = max(int(metrics.running) + 1, min(wanted, room))
     yield Draft(
         id="request_cap",

@@ -156,3 +156,13 @@ def test_a_tree_without_cutlass_is_refused(cli: Any, tools: tuple[str, ...], tmp
     result = cli("probe", *CONFIG, "--root", str(root), *tools[2:])
     assert (result.code, result.out) == (2, "")
     assert len(result.err.strip().splitlines()) == 1
+
+
+def test_the_package_exports_what_it_says() -> None:
+    import tilewright.probe as package
+
+    assert dir(package) == sorted(package.__all__)
+    for name in package.__all__:
+        assert getattr(package, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'nope'"):
+        _ = package.nope

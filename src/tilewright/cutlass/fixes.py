@@ -46,16 +46,18 @@ def fixes(config: KernelConfig, status: str, stages: int | None) -> list[Fix]:
         return []
     out: list[Fix] = []
     of_kind: dict[str, int] = {}
+    seen: list[Change] = []
     for kind, change, note in _candidates(config, status, stages):
-        if of_kind.get(kind, 0) >= MAX_OF_A_KIND or (kind == "stages" and kind in of_kind):
+        if change in seen or of_kind.get(kind, 0) >= MAX_OF_A_KIND or (kind == "stages" and kind in of_kind):
             continue
         changed = msgspec.structs.replace(config, **change)
         got = verdict(changed)
         if got is None or got.status != "fits" or got.unusable:
             continue
         of_kind[kind] = of_kind.get(kind, 0) + 1
+        seen.append(change)
         pinned = changed.stages != "auto"
-        staged = "" if pinned else f"; {got.stages} stages"
+        staged = "" if pinned else f"; {_count(got.stages)}"
         out.append(Fix({key: _plain(value) for key, value in change.items()}, got.smem_bytes, note + staged))
         if len(out) >= MAX_FIXES:
             break
@@ -92,8 +94,12 @@ def _repair(config: KernelConfig) -> Fix | None:
                     paths.append((changed, change, said))
             elif not laid.kernel_broken and laid.unusable is None and laid.smem_bytes <= LIMITS[config.arch]:
                 plain = {key: _plain(value) for key, value in change.items() if value != getattr(config, key)}
-                return Fix(plain, laid.smem_bytes, "; ".join(said) + f"; {laid.count.stages} stages")
+                return Fix(plain, laid.smem_bytes, "; ".join([*said, _count(laid.count.stages)]))
     return None
+
+
+def _count(stages: int) -> str:
+    return f"{stages} stage{'' if stages == 1 else 's'}"
 
 
 def _plain(value: Any) -> Any:

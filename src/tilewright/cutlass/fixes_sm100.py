@@ -27,23 +27,26 @@ Candidate = tuple[str, dict[str, Any], str]
 
 
 def schedules(config: KernelConfig) -> Iterator[Candidate]:
-    """1sm and 2sm with all that goes with them, the one that the tile's M and the cluster suggest first."""
+    """1sm and 2sm with all that goes with them, the one that the config suggests first.
+
+    Mainloop and epilogue always agree: the types of a pair that does not compile too, and compute nothing of use.
+    """
     current = pair(config)
     for sm in (current, 3 - current):
         cluster = config.cluster if sm == 1 or config.cluster[0] % 2 == 0 else (2, *config.cluster[1:])
-        wanted: dict[str, Any] = {"schedule": f"{sm}sm", "epilogue_schedule": epilogue(config, sm), "cluster": cluster}
-        for names in (("schedule",), ("epilogue_schedule",), ("cluster",), tuple(wanted)):
-            change = {name: wanted[name] for name in names if getattr(config, name) != wanted[name]}
-            if change:
-                yield "schedule", change, _said(sm, change)
-        rows = CTA_ROWS * sm
-        if config.tile[0] != rows:
-            change = {name: value for name, value in wanted.items() if getattr(config, name) != value}
-            change["tile"] = (rows, *config.tile[1:])
-            yield "schedule", change, f"{_said(sm, change)}; M of {rows}"
+        wanted: dict[str, Any] = {"epilogue_schedule": epilogue(config, sm), "cluster": cluster}
+        named = {**wanted, "schedule": f"{sm}sm"}
+        # a tag that names more than 1sm or 2sm stays where it can
+        for keys in (wanted, named) if sm == current and config.schedule != "auto" else (named,):
+            for tile in (config.tile, (CTA_ROWS * sm, *config.tile[1:])):
+                change = {key: value for key, value in keys.items() if getattr(config, key) != value}
+                if tile != config.tile:
+                    change["tile"] = tile
+                if change:
+                    yield "schedule", change, _said(sm, change)
     if "auto" not in (config.schedule, config.epilogue_schedule):
         yield "schedule", {"schedule": "auto", "epilogue_schedule": "auto"}, "let the builder choose schedule, epilogue"
-    if config.cluster != (1, 1, 1):
+    if config.cluster != (1, 1, 1) and current == 1:
         yield "cluster", {"cluster": (1, 1, 1)}, "cluster 1x1x1"
 
 
@@ -72,6 +75,8 @@ def _said(sm: int, change: dict[str, Any]) -> str:
         parts.append(f"epilogue {change['epilogue_schedule']}")
     if "cluster" in change:
         parts.append("cluster " + "x".join(map(str, change["cluster"])))
+    if "tile" in change:
+        parts.append("tile " + "x".join(map(str, change["tile"])))
     return ", ".join(parts)
 
 

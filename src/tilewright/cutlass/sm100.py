@@ -76,7 +76,7 @@ def lay_out(config: KernelConfig) -> Laid | list[Broken]:
         entries=entries,
         count=main.count,
         mainloop_tensor_bytes=main.tensors.bytes,
-        epilogue_bytes=epi.bytes,
+        epilogue_bytes=epi.tensors.bytes,
         besides=sm100_kernel.besides(kernel),
         asserted=sm100_kernel.capacity_assert(form),
     )

@@ -119,7 +119,7 @@ def _budget(ident: str, laid: Laid, limit: int) -> Budget:
         limit_bytes=limit,
         excess_bytes=max(0, smem - limit),
         slack_bytes=limit - smem,
-        status_basis="inferred" if laid.kernel_broken else "derived",
+        status_basis=laid.kernel_broken[0].basis if laid.kernel_broken else "derived",
         rules=rules,
         **laid.figures,
     )

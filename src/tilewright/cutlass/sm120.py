@@ -6,9 +6,10 @@ from typing import Final
 
 from tilewright.cutlass import epilogue as epilogue_model
 from tilewright.cutlass import epilogue_storage, sm90_kernel, sm120_mainloop, sm120_sparse_kernel
+from tilewright.cutlass import sm120_kernel_rules as kernel_rules
 from tilewright.cutlass.config import KernelConfig
 from tilewright.cutlass.epilogue_storage import Epilogue
-from tilewright.cutlass.laid import SF_SHORT_AT, SF_SHORT_TEXT, Laid
+from tilewright.cutlass.laid import Laid
 from tilewright.cutlass.sm90_kernel import Kernel, Part
 from tilewright.cutlass.sm120_mainloop import Mainloop
 from tilewright.cutlass.verdict import Broken, Entry
@@ -16,8 +17,6 @@ from tilewright.cutlass.versions import rules_for
 
 FAMILIES: Final = ("block_scaled", "tensor_op", "blockwise", "sparse", "block_scaled_sparse")
 SPARSE: Final = ("sparse", "block_scaled_sparse")
-COOPERATIVE_MIN_M: Final = 128
-"""Smallest M of a cooperative kernel: a static_assert inside its operator()."""
 
 
 def covers(config: KernelConfig) -> str | None:
@@ -43,7 +42,6 @@ def lay_out(config: KernelConfig) -> Laid | list[Broken]:
     if broken:
         return [broken]
     kernel = _kernel(config, epi, main)
-    grouped = config.kind == "grouped"
 
     def entries() -> list[Entry]:
         return [*sm90_kernel.entries(kernel), *sm120_mainloop.entries(main), *epilogue_storage.entries(epi)]
@@ -56,7 +54,7 @@ def lay_out(config: KernelConfig) -> Laid | list[Broken]:
         mainloop_tensor_bytes=main.tensors.bytes,
         epilogue_bytes=epi.bytes,
         besides=sm90_kernel.besides(kernel),
-        kernel_broken=_kernel_rules(config, main, grouped),
+        kernel_broken=_kernel_rules(config, epi, main),
     )
 
 
@@ -124,22 +122,14 @@ def _figures(config: KernelConfig, epi: Epilogue, main: Mainloop) -> dict[str, o
     }
 
 
-def _kernel_rules(config: KernelConfig, main: Mainloop, grouped: bool) -> tuple[Broken, ...]:
+def _kernel_rules(config: KernelConfig, epi: Epilogue, main: Mainloop) -> tuple[Broken, ...]:
     """Rules that compiling the types does not show but instantiating the whole kernel does."""
-    out: list[Broken] = []
-    if main.sf_short:
-        advice = (
-            "The scale factors in shared memory do not cover the tile: use M in multiples of 128, K of at least "
-            "four scale vectors, and N of 128 or more (from CUTLASS 4.5.0 on N of 32 and 64 too)."
-        )
-        out.append(Broken(SF_SHORT_TEXT, SF_SHORT_AT, advice))
-    if not main.pingpong and config.tile[0] < COOPERATIVE_MIN_M:
-        name = "sm90_gemm_array_tma" if grouped else "sm90_gemm_tma"
-        out.append(
-            Broken(
-                "Cooperative kernel requires Tile Size to be greater than or equal to 128 along the M-dimension.",
-                f"cutlass/gemm/kernel/{name}_warpspecialized_cooperative.hpp",
-                "Use M of 128 or more, or the pingpong schedule.",
-            )
-        )
-    return tuple(out)
+    rules = rules_for(config.cutlass)
+    assert rules is not None, "callers check the release first"
+    grouped = config.kind == "grouped"
+    warps = kernel_rules.dense_warps(main.pingpong, config.op_class == "block_scaled", config.tile[1])
+    return (
+        *kernel_rules.scale_rules(config, main.sf_short, rules),
+        *(() if main.pingpong else kernel_rules.cooperative_rule(config, grouped)),
+        *kernel_rules.tile_rules(config, epi, warps, grouped, rules),
+    )

@@ -81,6 +81,8 @@ class SparseMainloop:
     pipeline_nk: int
     bytes: int
     sf_short: bool | None
+    acc2x4: bool
+    """Whether the MMA warps lie 2x4 (KernelScheduleAcc2x4Sm120) instead of 4x2."""
     policy: str
     schedule: str
     members_why: tuple[str, ...]
@@ -146,7 +148,8 @@ def _mainloop(
         broken = _metadata(tile[0], tile[2], widths, SCALED_COLLECTIVE)
         if broken:
             return broken
-    return _lay_out("BlockScaled", ops, tile, widths, a.scale_vector * SPARSITY, carveout, SCALED_COLLECTIVE)
+    vector = a.scale_vector * SPARSITY
+    return _lay_out("BlockScaled", ops, tile, widths, vector, carveout, SCALED_COLLECTIVE, "Acc2x4" in tag.name)
 
 
 def _metadata(m: int, k: int, widths: Widths, where: str) -> Broken | None:
@@ -173,6 +176,7 @@ def _lay_out(
     vector: int | None,
     carveout: int,
     collective: str,
+    acc2x4: bool = False,
 ) -> SparseMainloop | Broken:
     m, n, k = tile
     stored_k = k // widths.sparsity
@@ -252,6 +256,7 @@ def _lay_out(
         pipeline_mk=pipeline_mk,
         pipeline_nk=pipeline_nk,
         bytes=storage.bytes,
+        acc2x4=acc2x4,
         sf_short=None if vector is None else sf_k * vector < k,
         policy=(
             f"cutlass::gemm::MainloopSm120TmaWarpSpecializedSparse{family}"

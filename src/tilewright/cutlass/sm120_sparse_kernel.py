@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.cutlass import epilogue_storage, sm90_kernel, sm120_sparse
+from tilewright.cutlass import sm120_kernel_rules as kernel_rules
 from tilewright.cutlass.config import KernelConfig
 from tilewright.cutlass.epilogue_storage import Epilogue
 from tilewright.cutlass.laid import SF_SHORT_AT, SF_SHORT_TEXT, Laid
@@ -16,6 +17,7 @@ from tilewright.cutlass.sm90_kernel import LOAD_ORDER, STATIC_SCHEDULER, Kernel,
 from tilewright.cutlass.sm120_sparse import SCHEDULER_STAGES, SparseMainloop
 from tilewright.cutlass.structs import Member, struct
 from tilewright.cutlass.verdict import Broken, Entry
+from tilewright.cutlass.versions import rules_for
 
 HEADER: Final = "cutlass/gemm/kernel/sm120_gemm_tma_warpspecialized_cooperative_asymmetric_dma.hpp"
 
@@ -94,14 +96,18 @@ def lay_out(config: KernelConfig, epi: Epilogue) -> Laid | list[Broken]:
         mainloop_tensor_bytes=main.tensors.bytes,
         epilogue_bytes=epi.bytes,
         besides=sm90_kernel.besides(laid),
-        kernel_broken=_kernel_rules(main),
+        kernel_broken=_kernel_rules(config, epi, main),
         asserted=CAPACITY_ASSERT,
     )
 
 
-def _kernel_rules(main: SparseMainloop) -> tuple[Broken, ...]:
+def _kernel_rules(config: KernelConfig, epi: Epilogue, main: SparseMainloop) -> tuple[Broken, ...]:
     """Rules that compiling the types does not show but instantiating the whole kernel does."""
-    if not main.sf_short:
-        return ()
-    advice = "The scale factors in shared memory do not cover the tile: use K in multiples of 256."
-    return (Broken(SF_SHORT_TEXT, SF_SHORT_AT, advice),)
+    rules = rules_for(config.cutlass)
+    assert rules is not None, "callers check the release first"
+    short: list[Broken] = []
+    if main.sf_short:
+        advice = "The scale factors in shared memory do not cover the tile: use K in multiples of 256."
+        short.append(Broken(SF_SHORT_TEXT, SF_SHORT_AT, advice, "compiled"))
+    warps = kernel_rules.ACC_2X4 if main.acc2x4 else kernel_rules.COOPERATIVE
+    return (*short, *kernel_rules.tile_rules(config, epi, warps, False, rules))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 
 class Broken(NamedTuple):
     """A rule that a config breaks. `text` is the assert as the compiler prints it, `where` the header that holds it,
-    `advice` one sentence that says what would satisfy it."""
+    `advice` one sentence that says what would satisfy it. `basis` tells rules of whole kernels apart: those that
+    compiled kernels show, and those that the headers say and no kernel of that kind was compiled for."""
 
     text: str
     where: str
     advice: str
+    basis: Literal["compiled", "inferred"] = "inferred"
 
     def __str__(self) -> str:
         return f"{self.text} ({self.where}). {self.advice}"

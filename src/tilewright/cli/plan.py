@@ -89,16 +89,21 @@ def command(
 
 
 def _summary(output: Output, plan: Plan, written: tuple[Path, Path]) -> None:
-    """The ranked table and where the files are."""
+    """What is the matter, the ranked findings and where the files are, in lines that fit a terminal."""
+    from tilewright.report.budget_text import wrapped
     from tilewright.report.plan_text import gain, hours, metric
 
     target = plan.target
     output.heading(f"{target['checkpoint']} on {target['gpus']}x {target['gpu_name']}")
     for line in plan.baseline["summary"]:
-        output.line(f"  {line}")
+        first, *rest = wrapped(line, "    ")
+        output.line("  - " + first.strip())
+        for more in rest:
+            output.line(more)
     output.line()
-    rows = [(item.rank, item.title, metric(item.gain), gain(item.gain), hours(item.effort_h)) for item in plan.findings]
-    output.table(("#", "finding", "gain in", "expected (range), basis", "effort"), rows, right=(0, 4))
+    for item in plan.findings:
+        output.heading(f"{item.rank:>3}  {item.title}")
+        output.line(f"     {metric(item.gain)}: {gain(item.gain)}; {hours(item.effort_h)}")
     output.line()
     output.line(
         f"{len(plan.rejected)} ideas rejected, {len(plan.baseline['claims'])} claims refuted: see {written[0]}."

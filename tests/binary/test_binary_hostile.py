@@ -17,7 +17,7 @@ from tilewright.binary.decompress import lz4_block, zstd_frame, zstd_module
 from tilewright.binary.fatbin import SIGNATURE
 from tilewright.binary.images import Carrier, ReadBudget, open_carrier, read_image
 from tilewright.binary.inspect import inspect
-from tilewright.binary.source import BinaryError, BytesSource
+from tilewright.binary.source import BinaryError, BytesSource, InflateBudget, ZipSource
 from tilewright.errors import InputError
 
 DATA = Path(__file__).parent.parent / "data" / "binary"
@@ -194,3 +194,20 @@ def test_changed_bytes_of_an_archive(
         inspect(path)
     except InputError as error:
         assert error.msg
+
+
+def test_a_wheel_of_many_modules_is_inflated_about_once(tmp_path: Path) -> None:
+    """Each module's headers stand behind the last one's code: reading them never starts the member again."""
+    fatbin = FIXTURES["lto.fatbin"]
+    path = tmp_path / "w-1-py3-none-any.whl"
+    library = b"MZ" + bytes(62) + (fatbin + bytes(8)) * 3000
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("a.dll", library)
+    with zipfile.ZipFile(path) as archive:
+        budget = InflateBudget()
+        before = budget.left
+        with ZipSource(archive, archive.getinfo("a.dll"), budget) as source:
+            carrier = open_carrier(source)
+        assert carrier is not None
+        assert len(carrier.images) == 3000
+        assert before - budget.left < 2 * len(library)

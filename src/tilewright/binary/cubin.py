@@ -60,6 +60,8 @@ FIRST_RESERVED_SM: Final = 90
 # Opcodes (low 12 bits of a 16-byte instruction, Volta and later) and the bytes that a width code moves.
 LDL: Final = 0x983
 STL: Final = 0x387
+_LOCAL_LOW: Final = re.compile(b"[\x83\x87]")
+"""The low bytes of the two opcodes: a search in C over every sixteenth byte."""
 _WIDTH_BYTE: Final = 9
 """The width code stands in bits 73-75 of the instruction: bits 1-3 of byte 9."""
 _WIDTHS: Final = (1, 1, 2, 2, 4, 8, 16, 16)
@@ -275,10 +277,10 @@ def _local_memory(text: Section | None, source: Source, sm: int, work: _Work) ->
     work.take("code", text.stored)
     code = source.read(text.offset, text.stored // INSTRUCTION * INSTRUCTION)
     found: dict[int, tuple[int, int]] = {}
-    for at, (low, high) in enumerate(zip(code[::INSTRUCTION], code[1::INSTRUCTION], strict=True)):
-        opcode = low | (high & 0xF) << 8
+    for hit in _LOCAL_LOW.finditer(code[::INSTRUCTION]):
+        start = hit.start() * INSTRUCTION
+        opcode = code[start] | (code[start + 1] & 0xF) << 8
         if opcode in (LDL, STL):
-            start = at * INSTRUCTION
             found[start] = (opcode, _WIDTHS[code[start + _WIDTH_BYTE] >> 1 & 7])
     return found
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tilewright.binary.source import BinaryError
 
-__all__ = ["lz4_block", "zstd_frame", "zstd_module"]
+__all__ = ["has_fast_lz4", "lz4_block", "unpack_lz4", "zstd_frame", "zstd_module"]
 
 _MIN_MATCH: Final = 4
 """Shortest match of LZ4 (block format specification)."""
@@ -63,6 +63,25 @@ def lz4_block(data: bytes, size: int) -> bytes:
     if len(out) != size:
         raise BinaryError(f"An LZ4-compressed image gives {len(out):,} bytes instead of {size:,}: it is damaged.")
     return bytes(out)
+
+
+def has_fast_lz4() -> bool:
+    """Whether the `lz4` package of the extra `binary` is here: some hundred times faster than `lz4_block`."""
+    return find_spec("lz4") is not None
+
+
+def unpack_lz4(data: bytes, size: int) -> bytes:
+    """As `lz4_block`, in C where it can be."""
+    if not has_fast_lz4():
+        return lz4_block(data, size)
+    module: Any = import_module("lz4.block")
+    try:
+        out: bytes = module.decompress(data, uncompressed_size=size)
+    except (module.LZ4BlockError, MemoryError, ValueError, OverflowError) as error:
+        raise BinaryError(f"An LZ4-compressed image is damaged: {error}.") from None
+    if len(out) != size:
+        raise BinaryError(f"An LZ4-compressed image gives {len(out):,} bytes instead of {size:,}: it is damaged.")
+    return out
 
 
 def zstd_module() -> str | None:

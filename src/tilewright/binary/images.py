@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from tilewright.binary import elf as elf_files
 from tilewright.binary.cubin import SPILLS_MARKED_FROM, cubin_target, read_cubin
-from tilewright.binary.decompress import lz4_block, zstd_frame
+from tilewright.binary.decompress import has_fast_lz4, unpack_lz4, zstd_frame
 from tilewright.binary.elf import EM_CUDA, Elf, machine_name, read_elf
 from tilewright.binary.fatbin import SIGNATURE, Entry, fatbin_entries, find_fatbins
 from tilewright.binary.model import Image
@@ -23,8 +23,8 @@ MAX_IMAGE: Final = 256 << 20
 """Largest image, stored or uncompressed, whose kernels are read, in bytes."""
 MAX_UNPACKED: Final = 4 << 30
 """Bytes of images whose kernels are read, of one file in all."""
-MAX_LZ4: Final = 256 << 20
-"""Bytes that are unpacked from LZ4 of one file in all: the decoder is in Python and gives about 100 MB/s."""
+MAX_LZ4: Final = 64 << 20
+"""Bytes that are unpacked from LZ4 of one file without the `lz4` package: our decoder in Python gives about 20 MB/s."""
 MAX_IMAGES: Final = 1 << 18
 """Images of one file; the largest libraries seen have about 20,000."""
 _HEAD: Final = 1 << 14
@@ -142,10 +142,12 @@ def _payload(source: Source, entry: Entry, budget: ReadBudget) -> bytes | str:
             return "Compressed with zstd; install tilewright[binary] (Python 3.14 needs nothing) to list its kernels."
         return unpacked
     if entry.compression == "lz4":
-        budget.lz4 -= entry.uncompressed
+        budget.lz4 -= 0 if has_fast_lz4() else entry.uncompressed
         if budget.lz4 < 0:
-            return f"After {MAX_LZ4 >> 20} MiB of LZ4 of this file no more kernels are listed."
-        return lz4_block(data, entry.uncompressed)
+            return (
+                f"After {MAX_LZ4 >> 20} MiB of LZ4 of this file no more kernels are listed without tilewright[binary]."
+            )
+        return unpack_lz4(data, entry.uncompressed)
     return data
 
 

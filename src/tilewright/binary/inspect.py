@@ -289,6 +289,10 @@ def _report(
     targets = dict.fromkeys(row.target for file in files for row in file.architectures)
     verdict, hint = advice(files, asked.gpu) if asked.gpu is not None else (None, None)
     notes: list[str] = []
+    if unreadable:
+        notes.append(
+            f"{len(unreadable):,} files could not be read{', and the verdict leaves them out' if asked.gpu else ''}."
+        )
     if len(cpus) > 1:
         notes.append(f"Host code for more than one processor: {', '.join(cpus)}.")
     return Report(

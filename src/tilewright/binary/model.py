@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["Architecture", "FileReport", "GpuRef", "Image", "Kernel", "Report", "Unreadable", "Verdict"]
+__all__ = ["Architecture", "FileReport", "GpuRef", "Image", "Kernel", "ModuleCount", "Report", "Unreadable", "Verdict"]
 
 ImageKind = Literal["sass", "ptx", "lto", "other"]
 Runs = Literal["native", "jit", "no", "unknown"]

@@ -63,7 +63,9 @@ def _print(out: Output, report: Report, everything: bool) -> None:
         out.line(note)
     if report.verdict is not None:
         out.line()
-        word = {"native": "Runs", "jit": "Runs after a JIT compile", "no": "Does not run"}.get(report.verdict.runs, "?")
+        word = {"native": "Runs", "jit": "Runs after a JIT compile"}.get(report.verdict.runs, "Does not run")
+        if report.verdict.runs != "no" and any(file.usable and file.usable.none for file in report.files):
+            word = "Runs in part"
         out.line(f"{word}: {report.verdict.why}.")
         if report.advice:
             out.line(report.advice)

@@ -109,6 +109,8 @@ def _plain(value: Any) -> Any:
 def _candidates(config: KernelConfig, status: str, stages: int | None) -> Iterator[tuple[str, Change, str]]:
     if status == "illegal":
         yield from _legalise(config)
+    if status == UNUSABLE and config.arch in fixes_sm100.ARCHS:
+        yield from fixes_sm100.schedules(config)
     if stages is not None:
         for fewer in range(stages - 1, 1, -1):
             yield "stages", {"stages": fewer}, f"pin StageCount<{fewer}>; the tile and the fusion stay"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.cutlass import sm100_collective, sm100_epilogue, sm100_kernel, sm100_mainloop
+from tilewright.cutlass import fixes_sm100, sm100_collective, sm100_epilogue, sm100_kernel, sm100_mainloop
 from tilewright.cutlass.config import KernelConfig
 from tilewright.cutlass.laid import Laid
 from tilewright.cutlass.sm100_collective import Mainloop
@@ -17,7 +17,6 @@ from tilewright.cutlass.structs import Member
 from tilewright.cutlass.verdict import Broken, Entry
 
 ARRAY_KERNEL: Final = "cutlass/gemm/kernel/sm100_gemm_array_tma_warpspecialized.hpp"
-POINTERS_IN_DENSE: Final = ("Expected layout args... in make_tensor(iter, args...)", "cute/tensor_impl.hpp")
 SPARSE: Final = ("sparse", "block_scaled_sparse")
 
 
@@ -41,7 +40,7 @@ def lay_out(config: KernelConfig) -> Laid | list[Broken]:
     main = sm100_mainloop.mainloop(sm100_collective.mainloop_key(config, epi.bytes))
     if isinstance(main, Broken):
         return [main]
-    broken = kinds(config, epi, main.tag.array, POINTERS_IN_DENSE, ARRAY_KERNEL)
+    broken = kinds(config, epi, main.tag.array, ARRAY_KERNEL)
     if broken:
         return [broken]
     rules = sm100_rules_for(config.cutlass)
@@ -79,6 +78,19 @@ def lay_out(config: KernelConfig) -> Laid | list[Broken]:
         epilogue_bytes=epi.tensors.bytes,
         besides=sm100_kernel.besides(kernel),
         asserted=sm100_kernel.capacity_assert(form),
+        unusable=disagreement(config, main.sm, epi),
+    )
+
+
+def disagreement(config: KernelConfig, sm: int, epi: Epilogue) -> str | None:
+    """Why nothing comes of a 1sm mainloop with a 2sm epilogue, or the other way round; whole kernels compile."""
+    if sm == epi.tag.sm:
+        return None
+    m = config.tile[0]
+    return (
+        f"It compiles and can be launched, but its halves do not agree: the {sm}sm mainloop computes {m // sm} rows in "
+        f"each CTA and the {epi.tag.sm}sm epilogue stores {m // epi.tag.sm}. Give both the same: "
+        f"epilogue_schedule {fixes_sm100.epilogue(config, sm)}."
     )
 
 
@@ -100,16 +112,15 @@ def epilogue_figures(epi: Epilogue) -> dict[str, object]:
     }
 
 
-def kinds(
-    config: KernelConfig, epi: Epilogue, array: bool, pointers_in_dense: tuple[str, str], grouped: str
-) -> Broken | None:
-    """Mainloop, epilogue and problem shape must agree on whether the kernel is grouped. `grouped` is the header
-    of the grouped kernel, `pointers_in_dense` what the compiler says of a dense collective for grouped operands."""
+def kinds(config: KernelConfig, epi: Epilogue, array: bool, grouped: str) -> Broken | None:
+    """Mainloop, epilogue and problem shape must agree on whether the kernel is grouped; `grouped` is the header of the
+    grouped kernel."""
     pointers = config.kind == "grouped"
     if pointers and not array:
         # The strides of grouped operands are pointers, which a dense collective builds no tensor from.
         return Broken(
-            *pointers_in_dense,
+            "Expected layout args... in make_tensor(iter, args...)",
+            "cute/tensor_impl.hpp",
             "A grouped kernel takes a schedule by name (1sm, 2sm), not auto or a dense tag.",
         )
     if array and not pointers:

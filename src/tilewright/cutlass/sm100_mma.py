@@ -138,38 +138,43 @@ def atom(
     """The asserts of the MMA atom that the operands select."""
     m, n, _ = tile
     a = ELEMENTS[ops.a].plain
-    kind, where = ("F16BF16", UMMA) if a in ("f16", "bf16") else ("TF32", UMMA)
-    b_n_major = ops.layout_b == "row"
-    step = 8 if sm == 1 else 16
-    strict = 32 if sm == 2 else 16 if m == 128 else 8
+    suffix = "_SPARSE" if sparse else ""
     if a in ("int8", "uint8"):
-        kind = "S8"
-        if acc != "int32":
-            return Broken(
-                f"SM100_MMA_S8{'_SS' if sm == 1 else '_2x1SM_SS'} result type can only be int32_t.",
-                UMMA,
-                "Accumulate in int32.",
-            )
+        if acc != "int32" and sm == 1:  # the 2sm atoms do not ask
+            return Broken(f"SM100_MMA_S8_SS{suffix} result type can only be int32_t.", UMMA, "Accumulate in int32.")
         step = 32 if sm == 2 else 16
-        if sm == 1 and n == 8:
+        if n % step == 0 or (sm == 1 and n == 8):
             return None
-    elif a in F8F6F4:
-        kind, where = "F8F6F4", TRAITS
-        if sparse or not rules.wide_n:
-            step = strict
-        elif b_n_major:
-            step *= 2
-    elif not rules.wide_n:
-        step = strict
-    if n % step:
-        suffix = "_SPARSE" if sparse else ""
-        return Broken(
-            f"SM100_MMA_{kind}{'_SS' if sm == 1 else '_2x1SM_SS'}{suffix} N-mode size should be a multiple of {step} "
-            f"between {step} and 256.",
-            where,
-            f"N of {n} is none: make it a multiple of {step}.",
+        name = f"SM100_MMA_S8_SS{suffix}" if sm == 1 else f"SM100_MMA_S8{'' if sparse else '_2x1SM_SS'}"
+        eight = "8 or " if sm == 1 else ""
+        return _columns(name, f"{eight}a multiple of {step} between {step} and 256.", UMMA, n, step)
+    f8 = a in F8F6F4
+    kind, where = ("F8F6F4", TRAITS) if f8 else ("F16BF16" if a in ("f16", "bf16") else "TF32", UMMA)
+    # atoms that take finer columns where M is 64: all of them before 4.2.0, sparse FP8 ones still
+    strict = not rules.wide_n or (f8 and sparse)
+    if strict:
+        step = 32 if sm == 2 else 16 if m > 64 else 8
+    else:
+        step = (8 if sm == 1 else 16) * (2 if f8 and ops.layout_b == "row" else 1)
+    if n % step == 0:
+        return None
+    name = f"SM100_MMA_{kind}{'_2x1SM_SS' if sm == 2 else '_SS' if f8 or sparse else ''}{suffix}"
+    if f8 and sparse:
+        where = UMMA
+    says = f"a multiple of {step} between {step} and 256"
+    if strict and sm == 1:
+        says = "a multiple of 8 between 8 and 256 for M=64, or a multiple of 16 between 16 and 256 for M=128"
+    elif f8 and not strict:
+        least = 8 * sm
+        says = (
+            f"a multiple of {least} between {least} and 256 when B is K major. {name} N-mode size should be a multiple "
+            f"of {2 * least} between {2 * least} and 256 when B is MN major"
         )
-    return None
+    return _columns(name, f"{says}.", where, n, step)
+
+
+def _columns(name: str, legal: str, where: str, n: int, step: int) -> Broken:
+    return Broken(f"{name} N-mode size should be {legal}", where, f"N of {n} is none: make it a multiple of {step}.")
 
 
 def instruction_k(bits: int, sparse: bool) -> int:

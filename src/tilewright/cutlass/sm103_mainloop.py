@@ -50,6 +50,8 @@ class Mainloop:
     """A laid-out mainloop. `bytes` is sizeof(SharedStorage); the pipelines are the kernel's."""
 
     tag: Tag
+    sm: int
+    """CTAs that share one MMA."""
     count: StageCount
     load_sf_stages: int
     tensors: Struct
@@ -205,6 +207,7 @@ def mainloop(key: MainloopKey) -> Mainloop | Broken:
     arch = ", cutlass::arch::Sm103" if rules.arch_in_policy else ""
     return Mainloop(
         tag=tag,
+        sm=sm,
         count=StageCount(stages, False, capacity, key.carveout, stage, terms, reserved),
         load_sf_stages=scale_stages,
         tensors=tensors,

@@ -63,8 +63,6 @@ class Mainloop:
     bytes: int
     scheduler_stages: int
     accumulator_stages: int
-    tmem_columns: int
-    """Columns of tensor memory that the accumulators take in each SM."""
     policy: str
     schedule: str
 
@@ -246,9 +244,6 @@ def finish(
     if pipeline is None:
         parts.append(own)
     numbers = f"{count.stages}, {schedulers}, {accumulators}"
-    columns = key.tile[1] * accumulators
-    if key.tile[0] == 64 and sm == 1:
-        columns = -(-columns // 2)  # two accumulators of 64 rows lie beside each other in the lanes
     return Mainloop(
         tag=tag,
         sm=sm,
@@ -259,7 +254,6 @@ def finish(
         bytes=struct(parts).bytes,
         scheduler_stages=schedulers,
         accumulator_stages=accumulators,
-        tmem_columns=columns,
         policy=policy_name(key.op_class, tag.array, numbers, key.cluster, rules),
         schedule=schedule_name(key.op_class, tag.array, schedulers, accumulators),
     )

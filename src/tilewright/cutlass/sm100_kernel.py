@@ -150,7 +150,6 @@ _WHY: Final = {
     "kernel.tensors": "tiles of the epilogue and the mainloop",
     "kernel.pipelines": "mbarriers of all pipelines, in the lower 8 KB",
     "kernel.clc_response": "work tiles that the scheduler hands out",
-    "kernel.tmem_base_ptr": "address of the tensor memory that was allocated for accumulators",
     "kernel.tensors.mainloop": "mainloop TensorStorage: the operands of all stages",
     "kernel.tensors.epilogue": "epilogue TensorStorage: C and D tiles and the fusion's vectors",
     "kernel.tensormaps.mainloop": "descriptors of the operands",
@@ -169,8 +168,8 @@ _UNREAD: Final = ("tensor_map_ready",)
 """Members that are no budget line of their own: they stay inside their parent's."""
 
 
-def entries(made: Kernel) -> list[Entry]:
-    """Budget lines of the kernel's own struct (paths `kernel.*`)."""
+def entries(made: Kernel, accumulators: int, tile: tuple[int, int]) -> list[Entry]:
+    """Budget lines of the kernel's own struct (paths `kernel.*`); `accumulators` of `tile` lie in tensor memory."""
     out: list[Entry] = []
     top = {member.name: (member, offset) for member, offset in zip(*made.storage[:2], strict=True)}
     for name in _ORDER:
@@ -181,6 +180,9 @@ def entries(made: Kernel) -> list[Entry]:
             if name == "tensormaps":
                 sets = f"{made.sets} sets of " if made.sets > 1 else ""
                 why = f"{sets}TMA descriptors that are rewritten for each group"
+            elif name == "tmem_base_ptr":
+                held = f"{accumulators} accumulators" if accumulators > 1 else "an accumulator"
+                why = f"address of tensor memory, 512 columns that hold {held} of {tile[0]}x{tile[1]}"
             out.append(Entry(path, offset, member.bytes, member.type_align, why))
     for name, part in (("tensors", made.tensors), ("tensormaps", made.tensormaps), ("pipelines", made.pipelines)):
         if part is None:

@@ -67,7 +67,7 @@ def lay_out(config: KernelConfig) -> Laid | list[Broken]:
 
     def entries() -> list[Entry]:
         return [
-            *sm100_kernel.entries(kernel),
+            *sm100_kernel.entries(kernel, main.accumulator_stages, (config.tile[0] // main.sm, config.tile[1])),
             *sm100_collective.member_entries(main.tensors, main.tensormaps),
             *epi.entries,
         ]

@@ -57,14 +57,13 @@ def show(config: KernelConfig, budget: Budget, out: Output) -> None:
         ]
         out.table(("offset", "bytes", "field", "why"), rows, right=(0, 1))
     if budget.threads is not None:
-        tile = "x".join(map(str, budget.epilogue_tile or ()))
         out.line()
-        out.line(
-            f"  threads {budget.threads} (registers {budget.load_registers} load, {budget.mma_registers} MMA), "
-            f"epilogue tile {tile}, stages C {budget.stages_c} D {budget.stages_d}"
-            + (", D overwrites C" if budget.reuse_smem_c else "")
-        )
-        out.line("  Registers are what the kernel asks for; whether it spills, `tilewright probe --ptxas` compiles.")
+        for line in wrapped(", ".join(_besides(budget))):
+            out.line(line)
+        if budget.load_registers is not None:
+            out.line(
+                "  Registers are what the kernel asks for; whether it spills, `tilewright probe --ptxas` compiles."
+            )
     if budget.rules:
         out.line()
         out.heading("Rules it breaks")
@@ -84,6 +83,24 @@ def show(config: KernelConfig, budget: Budget, out: Output) -> None:
             out.line(f"  {fix.smem_bytes:>8,} bytes  {change}")
             out.line(f"  {'':>14}  {fix.note}")
     out.note(f"Bytes: {budget.basis} ({budget.status_basis}); nothing was compiled or run.")
+
+
+def _besides(budget: Budget) -> list[str]:
+    """What there is to know of the kernel beside its bytes, where its architecture has it."""
+    parts = [f"threads {budget.threads}"]
+    if budget.load_registers is not None:
+        parts[0] += f" (registers {budget.load_registers} load, {budget.mma_registers} MMA)"
+    if budget.accumulator_stages is not None:
+        parts.append(f"accumulators in tensor memory {budget.accumulator_stages}")
+    if budget.load_sf_stages is not None:
+        parts.append(f"stages of scales {budget.load_sf_stages}")
+    if budget.epilogue_tile is not None:
+        parts.append(f"epilogue tile {'x'.join(map(str, budget.epilogue_tile))}")
+    if budget.stages_c is not None:
+        parts.append(f"stages C {budget.stages_c} D {budget.stages_d}")
+    if budget.reuse_smem_c:
+        parts.append("D overwrites C")
+    return parts
 
 
 def _value(value: object) -> str:

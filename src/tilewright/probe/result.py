@@ -80,25 +80,31 @@ class ProbeError(ErrorLine, frozen=True, kw_only=True, tag_field="schema", tag="
 
 
 _WHY_SIZE: Final = "sizeof and offsetof of the compiled type"
+MAPS_OF_MAINLOOP: Final = "kernel.tensormaps[0].mainloop"
 _BASES: Final = {
     "kernel": (),
     "kernel.tensors": ("kernel.tensors",),
     "kernel.tensormaps": ("kernel.tensormaps",),
     "kernel.pipelines": ("kernel.pipelines",),
     "mainloop.tensors": ("kernel.tensors", "kernel.tensors.mainloop"),
-    "mainloop.tensormaps": ("kernel.tensormaps", "kernel.tensormaps.mainloop"),
+    "mainloop.tensormaps": ("kernel.tensormaps", MAPS_OF_MAINLOOP),
     "epilogue.tensors": ("kernel.tensors", "kernel.tensors.epilogue"),
     "epilogue.tensors.collective": ("kernel.tensors", "kernel.tensors.epilogue", "epilogue.tensors.collective"),
 }
 """Which members' offsets add up to where a parent struct stands in the kernel's shared memory."""
 
 
-def _fields(raw: Mapping[str, tuple[int, int, int]]) -> list[Field]:
+def _fields(raw: Mapping[str, tuple[int, int, int]], maps_at: int | None) -> list[Field]:
+    """The members with their place in the kernel's shared memory; `maps_at`: where the mainloop's tensor maps are in
+    the kernel's, or in the first of them where the kernel has an array."""
+    offsets = {path: offset for path, (offset, _, _) in raw.items()}
+    if maps_at is not None:
+        offsets[MAPS_OF_MAINLOOP] = maps_at
     fields: list[Field] = []
     for path, (offset, size, align) in raw.items():
         bases = _BASES[path.rpartition(".")[0]]
-        known = all(base in raw for base in bases)
-        absolute = offset + sum(raw[base][0] for base in bases) if known else -1
+        known = all(base in offsets for base in bases)
+        absolute = offset + sum(offsets[base] for base in bases) if known else -1
         fields.append(Field(path, offset, absolute, size, align, _WHY_SIZE))
     return fields
 
@@ -173,7 +179,7 @@ def compiled_result(
         mainloop_policy=names[0],
         epilogue_policy=names[1],
         kernel_schedule=names[2],
-        fields=_fields(fields),
+        fields=_fields(fields, get("mainloop_maps_at")),
         assert_fired=assert_fired is not None,
         error=assert_fired,
         rules=[assert_fired] if assert_fired else [],

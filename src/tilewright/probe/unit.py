@@ -55,6 +55,11 @@ SCALARS: Final[tuple[tuple[str, str], ...]] = (
     ("load_sf_stages", "tw_v_LoadSFPipelineStageCount<MP>::value"),
     ("scheduler_stages", "tw_v_SchedulerPipelineStageCount<MS>::value"),
     ("accumulator_stages", "tw_v_AccumulatorPipelineStageCount<MS>::value"),
+    # SM100 grouped kernels from 4.3.0 on keep an array of tensor-map storages: where in the first the mainloop's are
+    (
+        "mainloop_maps_at",
+        "tw_m_mainloop<std::remove_all_extents_t<tw_t_tensormaps<tw_SharedStorage<K>>>>::offset",
+    ),
 )
 """Single numbers of a kernel. E, M, K: epilogue, mainloop, kernel; EP, MP: dispatch policies; MS: the schedule."""
 

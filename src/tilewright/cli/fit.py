@@ -93,14 +93,16 @@ class _Rules:
             known = identify(found[0])
             if known is None:
                 near = nearest_known(found[0])
+                at = found[0].include or "."
                 self.unknown = (
-                    f"The CUTLASS tree at {found[0].include or '.'} reports {found[0].version}, but its content is none that "
+                    f"The CUTLASS tree at {at} reports {found[0].version}, but its content is none that "
                     f"was read; the nearest is {near.tree.name}, from which {near.differing} files differ "
                     f"({', '.join(near.examples[:3])}). Take that one's rules with --cutlass {near.tree.ruleset}, or "
                     "compile the types: tilewright probe --root."
                 )
                 return
-            where = f"{known.name} at {found[0].include or '.'}" + (f" (one of {len(found)} trees)" if found[1:] else "")
+            several = f" (one of {len(found)} trees)" if found[1:] else ""
+            where = f"{known.name} at {found[0].include or '.'}{several}"
             out.note(f"CUTLASS tree: {where}; rules of {known.ruleset}.")
             self.ruleset = known.ruleset
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +167,35 @@ def test_the_package_exports_what_it_says() -> None:
         assert getattr(package, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'nope'"):
         _ = package.nope
+
+
+def test_relative_paths_work_from_where_they_are_typed(
+    cli: Any, tools: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiles run in a folder of their own: nothing relative may reach them."""
+    with zipfile.ZipFile(tmp_path / "x.whl", "w") as archive:
+        for path in sorted((tmp_path / "tree").rglob("*.h*")):
+            archive.write(path, path.relative_to(tmp_path / "tree"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", "relative-cache")
+    for root in ("tree", "x.whl"):
+        result = cli("probe", *CONFIG, "--no-cache", "--root", root, "--nvcc", "./nvcc", "--json")
+        assert (result.code, result.json["status"]) == (0, "fits")
+    copies = list((tmp_path / "relative-cache" / "probe" / "headers").iterdir())
+    assert len(copies) == 1
+    assert (copies[0] / "cutlass" / "version.h").is_file()
+
+
+def test_a_cache_that_cannot_be_written_says_which_variable_to_set(
+    cli: Any, tools: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with zipfile.ZipFile(tmp_path / "x.whl", "w") as archive:
+        for path in sorted((tmp_path / "tree").rglob("*.h*")):
+            archive.write(path, path.relative_to(tmp_path / "tree"))
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "file" / "below"))
+    result = cli("probe", *CONFIG, "--root", str(tmp_path / "x.whl"), *tools[2:])
+    assert (result.code, result.out) == (2, "")
+    assert "set TILEWRIGHT_CACHE_DIR" in result.err
+    # a folder needs no copy, and a result that cannot be kept is still a result
+    assert cli("probe", *CONFIG, *tools).code == 0

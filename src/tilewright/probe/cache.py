@@ -21,12 +21,12 @@ FORMAT: Final = 1
 
 
 def cache_root() -> Path:
-    """TILEWRIGHT_CACHE_DIR, else XDG_CACHE_HOME/tilewright, else ~/.cache/tilewright."""
+    """TILEWRIGHT_CACHE_DIR, else XDG_CACHE_HOME/tilewright, else ~/.cache/tilewright; absolute."""
     own = os.environ.get("TILEWRIGHT_CACHE_DIR")
     if own:
-        return Path(own)
+        return Path(own).absolute()
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "tilewright"
+    return (Path(base).absolute() if base else Path("~/.cache").expanduser().absolute()) / "tilewright"
 
 
 def content_key(*parts: str | bytes) -> str:

@@ -217,7 +217,7 @@ def find_nvcc(given: str | None = None) -> Compiler:
                     "--nvcc", f"--nvcc: {shown(given)} does not answer to --version as an nvcc; give its path."
                 )
             continue
-        compiler = Compiler(path, version)
+        compiler = Compiler(str(Path(shutil.which(path) or path).absolute()), version)  # compiles run elsewhere
         if compiler.release >= MINIMUM:
             if not any(shutil.which(name) for name in _HOST_COMPILERS) and "NVCC_CCBIN" not in os.environ:
                 raise ToolError("nvcc needs a host C++ compiler and there is none; install g++, or set NVCC_CCBIN.")

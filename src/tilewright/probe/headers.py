@@ -18,7 +18,7 @@ from typing import Final
 
 from tilewright.collectives.roots import CutlassRoot
 from tilewright.collectives.tree import HEADER_SUFFIXES, SourceTree, open_tree
-from tilewright.errors import InputError, TreeError, shown
+from tilewright.errors import InputError, ToolError, TreeError, shown
 from tilewright.probe.cache import cache_root
 from tilewright.probe.tags import EPILOGUE_POLICIES, KERNEL_POLICIES, TagIndex, tag_index
 from tilewright.probe.unit import SCATTER_HEADER
@@ -88,8 +88,14 @@ def _materialise(tree: SourceTree, prefix: str, digest: str, files: Iterable[str
     target = cache_root() / "probe" / "headers" / digest[:32]
     if target.is_dir():
         return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(dir=target.parent, prefix=".part-"))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        building = Path(tempfile.mkdtemp(dir=target.parent, prefix=".part-"))
+    except OSError as error:
+        raise ToolError(
+            f"The headers of a wheel are copied to {shown(str(target.parent))}, which cannot be written "
+            f"({error.strerror}); set TILEWRIGHT_CACHE_DIR to a folder that can."
+        ) from None
     try:
         for name in files:
             path = building / name  # WheelTree has already refused names that leave the archive

@@ -83,6 +83,8 @@ def show_one(config: KernelConfig, result: ProbeResult, out: Output) -> None:
         for more in result.more_errors:
             for line in wrapped(more, "    "):
                 out.line(line)
+    elif result.smem_bytes is None:
+        out.heading("OVERFLOWS: the kernel's own capacity assert refuses it.")
     else:
         out.heading(verdict_line(result))
     if result.smem_bytes is not None and result.limit_bytes is not None:

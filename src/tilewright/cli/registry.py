@@ -20,6 +20,7 @@ COMMANDS: dict[str, Command] = {
     "plan": Command("tilewright.cli.plan", "One ranked, evidence-backed optimisation plan for a model on your GPUs."),
     "fit": Command("tilewright.cli.fit", "Shared memory, stages and legality of a CUTLASS kernel config, to the byte."),
     "tactics": Command("tilewright.cli.tactics", "Every kernel config that a library compiles, each with its verdict."),
+    "fix": Command("tilewright.cli.fix", "A patch or blocklist for the library tactics that can never run."),
     "collectives": Command("tilewright.cli.collectives", "What the CUTLASS headers on this machine can do."),
     "probe": Command("tilewright.cli.probe", "Compile the real types: sizes, registers, spills. Needs nvcc, no GPU."),
     "inspect": Command("tilewright.cli.inspect", "What a GPU binary or wheel holds, and on which GPUs it runs."),

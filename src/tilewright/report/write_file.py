@@ -1,0 +1,91 @@
+"""Writing one file: whole or not at all, and over an older one only when told to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+from tilewright.errors import InputError, shown
+
+
+def write_temp(folder: Path, name: str, content: bytes) -> str:
+    """A file beside the one that it is going to replace, flushed to disk; its path."""
+    handle, temp = tempfile.mkstemp(prefix=f".{name[:100]}.", dir=folder)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(temp).chmod(0o666 & ~umask)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(temp).unlink()
+        raise
+    return temp
+
+
+def check_new(out: str, *, force: bool) -> Path:
+    """`out` as a path that may be written.
+
+    Raises:
+        InputError: it is a folder, its folder is missing, or it exists and `force` is not set.
+    """
+    label = shown(out)
+    path = Path(out)
+    try:
+        if "\0" in out:
+            raise ValueError("a NUL character")
+        if path.is_dir() or not path.name:
+            raise InputError("out", f"--out {label} is a folder; name the file to write.")
+        if not path.parent.is_dir():
+            raise InputError("out", f"--out {label}: there is no folder {shown(str(path.parent))}; make it first.")
+        if os.path.lexists(path) and not force:
+            raise InputError("out", f"{label} exists and is kept: give another --out, or --force to replace it.")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InputError("out", f"--out {label} cannot be used: {reason}; give another file.") from None
+    return path
+
+
+def write_new(out: str, content: bytes, *, force: bool) -> Path:
+    """Write `content` to the file `out` and answer its path.
+
+    Raises:
+        InputError: it cannot be written, or it exists and `force` is not set.
+    """
+    path = check_new(out, force=force)
+    temp: str | None = None
+    try:
+        temp = write_temp(path.parent, path.name, content)
+        if force:
+            Path(temp).replace(path)
+            temp = None
+        else:
+            _place(temp, path)
+    except FileExistsError:
+        msg = f"{shown(out)} exists and is kept: give another --out, or --force to replace it."
+        raise InputError("out", msg) from None
+    except OSError as error:
+        msg = f"--out {shown(out)} cannot be written: {error.strerror or error}; give a file that you may write."
+        raise InputError("out", msg) from None
+    finally:
+        if temp is not None:
+            with contextlib.suppress(OSError):
+                Path(temp).unlink()
+    return path
+
+
+def _place(temp: str, path: Path) -> None:
+    """Put the finished file in place, and never over another that appeared meanwhile (where links are possible)."""
+    try:
+        os.link(temp, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        if os.path.lexists(path):
+            raise FileExistsError(str(path)) from None
+        Path(temp).replace(path)

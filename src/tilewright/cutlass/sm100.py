@@ -17,6 +17,7 @@ from tilewright.cutlass.structs import Member
 from tilewright.cutlass.verdict import Broken, Entry
 
 ARRAY_KERNEL: Final = "cutlass/gemm/kernel/sm100_gemm_array_tma_warpspecialized.hpp"
+TRANSFORM: Final = "cutlass/gemm/kernel/sm100_gemm_array_tma_warpspecialized_mma_transform.hpp"
 SPARSE: Final = ("sparse", "block_scaled_sparse")
 
 
@@ -40,7 +41,7 @@ def lay_out(config: KernelConfig) -> Laid | list[Broken]:
     main = sm100_mainloop.mainloop(sm100_collective.mainloop_key(config, epi.bytes))
     if isinstance(main, Broken):
         return [main]
-    broken = kinds(config, epi, main.tag.array, ARRAY_KERNEL)
+    broken = kinds(config, epi, main.tag.array, TRANSFORM if config.op_class == "blockwise" else ARRAY_KERNEL)
     if broken:
         return [broken]
     rules = sm100_rules_for(config.cutlass)

@@ -12,7 +12,7 @@ def cause(config: KernelConfig, budget: Budget, laid: Laid | list[Broken]) -> st
     """Why `config` does not run, or what is worth knowing when it only just does; None when there is nothing to say."""
     if isinstance(laid, list):
         first = laid[0]
-        return f"CUTLASS {config.cutlass} refuses this config when it is compiled: {first.text} {first.advice}"
+        return f"CUTLASS {config.cutlass} refuses this config when it is compiled: {_ended(first.text)} {first.advice}"
     if budget.type_status == "overflow":
         return _overflow(budget, laid)
     if budget.status == "illegal":
@@ -27,6 +27,11 @@ def cause(config: KernelConfig, budget: Budget, laid: Laid | list[Broken]) -> st
             "or one more descriptor, and the launch is refused."
         )
     return None
+
+
+def _ended(text: str) -> str:
+    """An assert's text as a sentence of its own: some end with a full stop, some do not."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def _overflow(budget: Budget, laid: Laid) -> str:

@@ -18,6 +18,8 @@ LAYOUT: Final = "cute/layout.hpp"
 LINE: Final = 16
 """2**M: elements below the swizzled bits (Swizzle<B, 4, 3>)."""
 SHIFT: Final = 3
+NOT_BITS: Final = "Requires pow2 shape*stride."
+SWIZZLE: Final = "cute/swizzle.hpp"
 OPEN: Final = 2
 """Stands for the last mode of a layout, whose extent `coalesce_x` leaves open."""
 
@@ -113,6 +115,10 @@ def _compose(left: Layout, mode: Mode) -> list[Mode] | str:
     return out
 
 
+def _not_a_power_of_two(number: int) -> bool:
+    return number & (number - 1) != 0
+
+
 def _end(modes: list[Mode]) -> int:
     """The largest offset of a layout."""
     return sum((mode.shape - 1) * mode.stride for mode in modes)
@@ -129,6 +135,9 @@ def slices(atom: str, rest: tuple[tuple[int, int], ...], stages: int, stage: int
             cut = _compose(projection, Mode(stages, stage))
             if isinstance(cut, str):
                 return cut
+            # What the swizzle touches is kept as bits (`to_mixed_bits`, `cute/swizzle.hpp`).
+            if projection is touched and any(_not_a_power_of_two(mode.shape * mode.stride) for mode in cut):
+                return NOT_BITS
     hit: list[Mode] = []
     for shape, stride in rest:
         made = _compose(touched, Mode(shape, stride))
@@ -166,7 +175,7 @@ def unsliceable(name: str, condition: str) -> Broken:
     """The rule that an operand breaks whose stage cannot be sliced off."""
     return Broken(
         condition,
-        LAYOUT,
+        SWIZZLE if condition == NOT_BITS else LAYOUT,
         f"TMA cannot be handed one stage of {name}: its rows in each CTA do not divide the swizzle. Use a multiple of "
         "16 rows for 16-bit operands and of 32 for 32-bit ones, and a stage of a multiple of 1,024 elements.",
     )

@@ -60,7 +60,7 @@ def lay_out(config: KernelConfig) -> Laid | list[Broken]:
         entries=entries,
         count=main.count,
         mainloop_tensor_bytes=main.tensors.bytes,
-        epilogue_bytes=epi.bytes,
+        epilogue_bytes=epi.tensors.bytes,
         besides=sm90_kernel.besides(kernel),
         kernel_broken=_device_rules(config, epi, main),
         epilogue_in_mainloop=_one_tile(main),
@@ -85,7 +85,7 @@ def _unspecialised(config: KernelConfig, epi: Epilogue | Direct, main: Mainloop,
         entries=nothing,
         count=main.count,
         mainloop_tensor_bytes=main.tensors.bytes,
-        epilogue_bytes=epi.bytes,
+        epilogue_bytes=epi.tensors.bytes,
         besides=f"pipelines {main.pipeline_bytes}",
         kernel_broken=_device_rules(config, epi, main),
         epilogue_in_mainloop=True,
@@ -102,12 +102,13 @@ def _kernel_type(config: KernelConfig, epi: Epilogue | Direct, main: Mainloop) -
     grouped = config.kind == "grouped"
     name = _header(main)
     if tag.array != grouped:
-        advice = (
-            f"{tag.name} builds a dense kernel: use cooperative or pingpong, or a KernelPtrArray tag, for kind grouped."
-            if grouped
-            else f"{tag.name} builds a grouped kernel: use kind grouped, or the tag without PtrArray."
-        )
-        return Broken("ProblemShape{} should be <M,N,K> or <M,N,K,L>", name, advice)
+        if grouped:
+            text = "ProblemShape{} should be <M,N,K> or <M,N,K,L>"
+            advice = f"{tag.name} builds a dense kernel: use cooperative or pingpong for kind grouped."
+        else:
+            text = 'class "cute::tuple<int, int, int, int>" has no member "UnderlyingProblemShape"'
+            advice = f"{tag.name} builds a grouped kernel: use kind grouped, or the tag without PtrArray."
+        return Broken(text, name, advice)
     if tag.array and not _array_epilogue(epi):
         return Broken(
             "the collective epilogue has no member InternalStrideC",
@@ -240,9 +241,19 @@ def _device_rules(config: KernelConfig, epi: Epilogue | Direct, main: Mainloop) 
                 "Use M of 128 or more, or the pingpong schedule.",
             )
         )
-    if main.unsliceable:
-        out.append(main.unsliceable)
-    if isinstance(epi, Epilogue):
+    if main.device_rule:
+        out.append(main.device_rule)
+    if _array_epilogue(epi) and not tag.array:
+        out.append(
+            Broken(
+                'no instance of function template "get_workspace_size" of the collective epilogue',
+                _header(main),
+                "A ptr-array epilogue asks for the number of multiprocessors, which dense kernels do not give it: use "
+                "the epilogue schedule without ptr_array.",
+                "compiled",
+            )
+        )
+    elif isinstance(epi, Epilogue):
         out += _staged_rules(config, epi, main)
     return tuple(out)
 
@@ -259,15 +270,8 @@ def _staged_rules(config: KernelConfig, epi: Epilogue, main: Mainloop) -> list[B
                 "Use the ptr_array_tma epilogue of the same name as the schedule.",
             )
         ]
-    if array and not main.tag.array:
-        return [
-            Broken(
-                "the dense kernel passes no tensor maps to a ptr-array epilogue",
-                _header(main),
-                "Use tma_warp_specialized, cooperative or not, in a dense kernel.",
-            )
-        ]
-    mma_m = ATOM_M * (2 if main.tag.cooperative else 1)
+    covered = ATOM_M * (2 if main.tag.cooperative else 1)
+    mma_m = config.tile[0] // -(-config.tile[0] // covered)
     mma_n = atom_n(config.tile[1])
     m, n = epi.tile
     if m % mma_m:

@@ -18,6 +18,7 @@ from tilewright.cutlass.sm90_common import (
     count_stages,
     divides,
     finish,
+    multicast,
     no_builder,
     one_stage,
     operand_member,
@@ -121,8 +122,10 @@ def _lay_out(p: Problem, tag: Tag, rules: Sm90Rules) -> Mainloop | Broken:
     array = "Array" if tag.array else ""
     policy = f"MainloopSm90{array}TmaGmmaWarpSpecialized{family}{'' if tag.array else 'FP8'}"
     maps = ("A", "B") if tag.array else ()
-    unsliceable = one_stage(p, p.a, atom_a, m, False, s) or one_stage(p, p.b, atom_b, n, False, s)
-    return finish(p, tag, count, struct(members, TENSOR_ALIGN), whys, policy, maps=maps, unsliceable=unsliceable)
+    device_rule = (
+        one_stage(p, p.a, atom_a, m, False, s) or one_stage(p, p.b, atom_b, n, False, s) or multicast(p, False, False)
+    )
+    return finish(p, tag, count, struct(members, TENSOR_ALIGN), whys, policy, maps=maps, device_rule=device_rule)
 
 
 def _scales(name: str, count: int, scale: int, tag: Tag, rules: Sm90Rules) -> Member:

@@ -150,8 +150,9 @@ class Mainloop:
     whys: tuple[str, ...]
     load_warp_groups: int = 1
     """Warp groups that load: 2 for cp.async without warp specialisation of the MMAs, 0 for KernelTma."""
-    unsliceable: Broken | None = None
-    """Why TMA cannot be handed one stage of an operand, which only the whole kernel shows."""
+    device_rule: Broken | None = None
+    """A rule of the operands that only the whole kernel shows: TMA cannot be handed one stage of them, or multicast
+    it over the cluster."""
 
 
 def no_builder(advice: str) -> Broken:
@@ -257,6 +258,24 @@ def one_stage(p: Problem, name: str, atom: Atom, mn: int, mn_major: bool, stages
     return cute_slices.unsliceable(name, broken) if broken else None
 
 
+def multicast(p: Problem, a_mn_major: bool, b_mn_major: bool) -> Broken | None:
+    """Whether the CTAs of a cluster can share the load of an operand: `safe_div` of its box by their number
+    (make_tma_copy). Boxes are 2**n times the rows (MN-major: the K) of the tile, so that only odd factors matter."""
+    m, n, k = p.tile
+    for name, extent, ctas in (
+        ("A", k if a_mn_major else m, p.cluster[1]),
+        ("B", k if b_mn_major else n, p.cluster[0]),
+    ):
+        odd = ctas // (ctas & -ctas)
+        if extent % odd:
+            return Broken(
+                "Stride Divisibility Condition",
+                "cute/layout.hpp",
+                f"{ctas} CTAs of the cluster share the load of {name}, whose extent of {extent} {odd} does not divide.",
+            )
+    return None
+
+
 def operand_member(
     name: str, rows: int, k: int, bits: int, stages: int, *, align: int = ARRAY_ALIGN, type_align: int | None = None
 ) -> Member:
@@ -280,7 +299,7 @@ def finish(
     *,
     maps: tuple[str, ...] = (),
     load_warp_groups: int = 1,
-    unsliceable: Broken | None = None,
+    device_rule: Broken | None = None,
 ) -> Mainloop:
     """SharedStorage of a collective: TensorStorage, tensor maps (`maps` names the operands), PipelineStorage."""
     pipeline = BARRIER_PAIR_BYTES * count.stages
@@ -305,7 +324,7 @@ def finish(
         policy=f"cutlass::gemm::{policy}<{count.stages}, {p.cluster_text}, {tag.qualified}>",
         whys=whys,
         load_warp_groups=load_warp_groups,
-        unsliceable=unsliceable,
+        device_rule=device_rule,
     )
 
 

@@ -22,6 +22,7 @@ from tilewright.cutlass.sm90_common import (
     count_stages,
     divides,
     finish,
+    multicast,
     no_builder,
     one_stage,
     operand_member,
@@ -164,30 +165,30 @@ def _from_shared(p: Problem, tag: Tag, *, fp8: bool) -> Mainloop | Broken:
     count = count_stages(p, p.operand_terms, reserves_maps=2 if tag.array else 0)
     name = "ss" if tag.loads == "tma_unspecialised" else "ss_warpspecialized"
     where = COLLECTIVE.format(("array_" if tag.array else "") + "tma_gmma_" + name + ("_fp8" if fp8 else ""))
-    # Dense collectives divide the tile by the cluster (CtaShape_MNK); the plain array one does not.
-    broken = None if tag.array and not fp8 else divides(p)
-    if broken is None:
-        # Two collectives assert 2 and say 1.
-        broken = too_few(count, where, says=1 if not tag.array and (fp8 or tag.loads == "tma_unspecialised") else 2)
+    # Two collectives assert 2 and say 1.
+    says = 1 if not tag.array and (fp8 or tag.loads == "tma_unspecialised") else 2
+    broken = divides(p) or too_few(count, where, says=says)
     if broken:
         return broken
     s = count.stages
-    unsliceable = one_stage(p, p.a, atom_a, m, p.a_mn_major_smem, s) or one_stage(
-        p, p.b, atom_b, n, p.b_mn_major_smem, s
+    device_rule = (
+        one_stage(p, p.a, atom_a, m, p.a_mn_major_smem, s)
+        or one_stage(p, p.b, atom_b, n, p.b_mn_major_smem, s)
+        or multicast(p, p.a_mn_major_smem, p.b_mn_major_smem)
     )
-    if tag.array and unsliceable:
+    if tag.array and device_rule:
         # The ptr-array collectives declare their TMA types in the class itself, the others in Params.
-        return unsliceable
+        return device_rule
     members = [
         operand_member("smem_A", m, k, p.bits_a, s),
         operand_member("smem_B", n, k, p.bits_b, s),
     ]
     whys = (operand_why(p.a, "M", m, k, s), operand_why(p.b, "N", n, k, s))
     if tag.loads == "tma_unspecialised":
-        return _unspecialised(p, tag, count, members, whys, unsliceable)
+        return _unspecialised(p, tag, count, members, whys, device_rule)
     policy = f"MainloopSm90{'Array' if tag.array else ''}TmaGmmaWarpSpecialized{'FP8' if fp8 else ''}"
     tensors, maps = struct(members, TENSOR_ALIGN), ("A", "B") if tag.array else ()
-    return finish(p, tag, count, tensors, whys, policy, maps=maps, unsliceable=unsliceable)
+    return finish(p, tag, count, tensors, whys, policy, maps=maps, device_rule=device_rule)
 
 
 def _unspecialised(
@@ -196,7 +197,7 @@ def _unspecialised(
     count: StageCount,
     members: list[Member],
     whys: tuple[str, ...],
-    unsliceable: Broken | None,
+    device_rule: Broken | None,
 ) -> Mainloop:
     """`sm90_mma_tma_gmma_ss.hpp`: arrays and barriers in one struct, no TensorStorage of its own."""
     stages = count.stages
@@ -214,5 +215,5 @@ def _unspecialised(
         policy=f"cutlass::gemm::MainloopSm90TmaGmma<{stages}, {p.cluster_text}, 1>",
         whys=whys,
         load_warp_groups=0,
-        unsliceable=unsliceable,
+        device_rule=device_rule,
     )

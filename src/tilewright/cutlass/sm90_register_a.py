@@ -20,6 +20,7 @@ from tilewright.cutlass.sm90_common import (
     count_stages,
     divides,
     finish,
+    multicast,
     one_stage,
     operand_member,
     operand_why,
@@ -139,12 +140,6 @@ def transposition(p: Problem, mma_warp_groups: int) -> Broken | None:
 
 
 def _same_width(p: Problem, tag: Tag, rules: Sm90Rules) -> Mainloop | Broken:
-    if p.tuple_a or p.tuple_b:
-        return Broken(
-            "no operator matches these operands: a tuple has no bits",
-            GMMA_BUILDER,
-            "Scales belong to mixed widths: drop them, or use operands of different widths.",
-        )
     m, n, k = p.tile
     swap, transposed = swaps(p), transposes_b(p)
     first, second = (p.b, p.a) if swap else (p.a, p.b)
@@ -183,8 +178,20 @@ def _same_width(p: Problem, tag: Tag, rules: Sm90Rules) -> Mainloop | Broken:
         operand_why(inner_b.name, "N", n, k, s) + (" (exchanged: A)" if swap else ""),
     )
     policy = "MainloopSm90TmaGmmaRmemAWarpSpecialized"
-    unsliceable = _one_stage(p, inner_a, m, s) or _one_stage(p, inner_b, n, s)
-    return finish(p, tag, count, struct(members, align), whys, policy, unsliceable=unsliceable)
+    device_rule = _scaled(p, where) or _one_stage(p, inner_a, m, s) or _one_stage(p, inner_b, n, s)
+    device_rule = device_rule or multicast(p, inner_a.mn_major, inner_b.mn_major)
+    return finish(p, tag, count, struct(members, align), whys, policy, device_rule=device_rule)
+
+
+def _scaled(p: Problem, where: str) -> Broken | None:
+    """Scales beside operands of one width: the types take the tuple, and nothing converts it."""
+    if not (p.tuple_a or p.tuple_b):
+        return None
+    return Broken(
+        "a scaled operand of the width of the other has no conversion",
+        where,
+        "Scales belong to mixed widths: drop them, or use operands of different widths.",
+    )
 
 
 def _one_stage(p: Problem, operand: Operand, mn: int, stages: int) -> Broken | None:
@@ -267,8 +274,9 @@ def _mixed(p: Problem, tag: Tag, rules: Sm90Rules) -> Mainloop | Broken:
     )
     name = "MainloopSm90Array" if tag.array else "MainloopSm90"
     loop = "TmaGmmaWarpSpecializedMixedInput" if tag.array else "TmaGmmaRmemAWarpSpecializedMixedInput"
-    unsliceable = _one_stage(p, converted, m, s) or _one_stage(p, kept, n, s)
-    main = finish(p, tag, count, struct(members), whys, name + loop, unsliceable=unsliceable)
+    device_rule = _one_stage(p, converted, m, s) or _one_stage(p, kept, n, s)
+    device_rule = device_rule or multicast(p, converted.mn_major, kept.mn_major)
+    main = finish(p, tag, count, struct(members), whys, name + loop, device_rule=device_rule)
     if not tag.array:
         return main
     # The grouped collective declares its TensorMapStorage and keeps none itself: the kernel does.

@@ -16,6 +16,7 @@ from tilewright.cutlass.sm90_common import (
     Problem,
     alignment,
     finish,
+    multicast,
     no_builder,
     one_stage,
     operand_why,
@@ -95,8 +96,8 @@ def _lay_out(p: Problem, tag: Tag, *, fp8: bool) -> Mainloop | Broken:
     )
     policy = f"MainloopSm90TmaGmmaWarpSpecializedSparse{'FP8' if fp8 else ''}"
     # A has 64 rows or more, which any swizzle divides.
-    unsliceable = one_stage(p, p.b, atom, n, p.b_mn_major_smem, s)
-    return finish(p, tag, count, struct(members), whys, policy, unsliceable=unsliceable)
+    device_rule = one_stage(p, p.b, atom, n, p.b_mn_major_smem, s) or multicast(p, p.a_mn_major_smem, p.b_mn_major_smem)
+    return finish(p, tag, count, struct(members), whys, policy, device_rule=device_rule)
 
 
 def _metadata(p: Problem) -> Broken | None:

@@ -7,6 +7,7 @@ the carveout that the stage count takes off; then the mainloop; then the kernel.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from types import ModuleType
 from typing import Final, NamedTuple
 
@@ -59,6 +60,7 @@ class Verdict(NamedTuple):
     unusable: bool
 
 
+@lru_cache(maxsize=32768)
 def verdict(config: KernelConfig) -> Verdict | None:
     """The verdict on `config` alone; None when it is illegal as a type or the model does not cover it."""
     if unsupported(config) is not None:
@@ -101,7 +103,9 @@ def fit(config: KernelConfig, *, brief: bool = False) -> Budget:
             budget.fields = to_fields(laid.entries())
         budget.cause = advice.cause(config, budget, laid)
         useless = isinstance(laid, Laid) and laid.unusable is not None and budget.status == "fits"
-        budget.fixes = fixes_model.fixes(config, fixes_model.UNUSABLE if useless else budget.status, budget.stages)
+        status = fixes_model.UNUSABLE if useless else budget.status
+        rule = budget.rules[0] if budget.rules else ""
+        budget.fixes = fixes_model.fixes(config, status, budget.stages, rule)
     return budget
 
 

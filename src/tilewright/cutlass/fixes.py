@@ -38,8 +38,19 @@ UNUSABLE: Final = "unusable"
 Change = dict[str, Any]
 
 
-def fixes(config: KernelConfig, status: str, stages: int | None) -> list[Fix]:
-    """Verified changes for a config whose verdict is `status`; empty when it fits or the model does not cover it."""
+TOO_FEW_STAGES: Final = "Specialization requires Stages"
+"""How every collective's assert on the number of stages begins."""
+FREES_BYTES: Final = frozenset(
+    {"epilogue_tile", "epilogue_schedule", "stages_auto", "stages_pinned", "fusion", "output"}
+)
+"""Kinds of repair that can leave room for another stage; the others change no byte."""
+
+
+def fixes(config: KernelConfig, status: str, stages: int | None, rule: str = "") -> list[Fix]:
+    """Verified changes for a config whose verdict is `status`; empty when it fits or the model does not cover it.
+
+    `rule` is the rule that an illegal config breaks first, as its text begins: what cannot help is not tried.
+    """
     from tilewright.cutlass.fit import verdict
 
     if status not in ("overflow", "illegal", UNUSABLE):
@@ -47,10 +58,12 @@ def fixes(config: KernelConfig, status: str, stages: int | None) -> list[Fix]:
     out: list[Fix] = []
     of_kind: dict[str, int] = {}
     seen: list[Change] = []
-    for kind, change, note in _candidates(config, status, stages):
+    short = status == "illegal" and rule.startswith(TOO_FEW_STAGES)
+    for kind, change, note in _candidates(config, status, stages, short):
         if change in seen or of_kind.get(kind, 0) >= MAX_OF_A_KIND or (kind == "stages" and kind in of_kind):
             continue
-        changed = msgspec.structs.replace(config, **change)
+        # Without the id, configs of one sweep share the verdicts on their neighbours.
+        changed = msgspec.structs.replace(config, id="", **change)
         got = verdict(changed)
         if got is None or got.status != "fits" or got.unusable:
             continue
@@ -106,9 +119,11 @@ def _plain(value: Any) -> Any:
     return list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value
 
 
-def _candidates(config: KernelConfig, status: str, stages: int | None) -> Iterator[tuple[str, Change, str]]:
+def _candidates(
+    config: KernelConfig, status: str, stages: int | None, short: bool = False
+) -> Iterator[tuple[str, Change, str]]:
     if status == "illegal":
-        yield from _legalise(config)
+        yield from (item for item in _legalise(config) if not short or item[0] in FREES_BYTES)
     if status == UNUSABLE and config.arch in fixes_sm100.ARCHS:
         yield from fixes_sm100.schedules(config)
     if stages is not None:

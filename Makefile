@@ -47,9 +47,16 @@ test: dev
 	-@$(MAKE) -s wheel
 	$(BIN)/python -m pytest -n $(JOBS)
 
+# The long runs: slow tests, then N configs drawn at random, compiled by probe and held against fit. Needs nvcc.
+# TREES: more header trees (folders or wheels), so that other CUTLASS releases are drawn too.
+N ?= 40
+SEED ?= 0
+TREES ?=
 truth: dev
 	-@$(MAKE) -s wheel
 	$(BIN)/python -m pytest -n $(JOBS) -m slow
+	$(BIN)/tilewright probe --sample $(N) --seed $(SEED) --against-model --check \
+	  --root "$$(ls $(WHEELS)/flashinfer_python-$(FLASHINFER_VERSION)-*.whl)" $(foreach tree,$(TREES),--root $(tree))
 
 lint: dev
 	$(BIN)/ruff check src tests

@@ -42,8 +42,12 @@ def shown(value: object) -> str:
 def nearest(name: str, legal: Iterable[str], count: int = 3) -> list[str]:
     """Up to `count` of the `legal` names that look most like `name`, best first (case is ignored)."""
     by_lower = {item.lower(): item for item in legal}
-    hits = difflib.get_close_matches(name.lower()[:200], list(by_lower), n=count, cutoff=0.4)
-    return [by_lower[hit] for hit in hits]
+    wanted = name.lower()[:200]
+    # A name that the input begins with (or that begins with it) is the same thing in another edition.
+    alike = [item for item in by_lower if len(item) > 3 and (wanted.startswith(item) or item.startswith(wanted))]
+    alike.sort(key=lambda item: (abs(len(item) - len(wanted)), item))
+    hits = difflib.get_close_matches(wanted, list(by_lower), n=count, cutoff=0.4)
+    return [by_lower[hit] for hit in dict.fromkeys([*alike, *hits])][:count]
 
 
 class TilewrightError(Exception):

@@ -172,7 +172,7 @@ def _stream(
             count, refused = answer_stream(stream, answer, sys.stdout.buffer)
         else:
             count, refused = _plain(stream, answer, out)
-    out.note(f"{count} configs: {failing} do not fit, {refused} lines refused.")
+    out.note(f"Configs: {count}; not fitting: {failing}; lines refused: {refused}.")
     return EXIT_NO if check and (failing or refused) else None
 
 

@@ -79,6 +79,11 @@ def _silence_stdout() -> None:
 def invoke(args: list[str] | None = None) -> int:
     """Run the command line and return its exit code; no exception leaves this function."""
     debug = bool(os.environ.get("TILEWRIGHT_DEBUG"))
+    if sys.stdout is None or sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison]
+        # A shell that closed one of them (>&-) gets the exit code; what would have been printed goes nowhere.
+        devnull = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - lives as long as the process
+        sys.stdout = sys.stdout or devnull
+        sys.stderr = sys.stderr or devnull
     try:
         result: Any = main.main(args=args, prog_name="tilewright", standalone_mode=False)
         sys.stdout.flush()

@@ -17,6 +17,10 @@ _SWITCH = {
     "vllm": "VLLM_ALLREDUCE_USE_FLASHINFER_PCIE_IPC=1",
 }
 _RANKS = (2, 4, 8)
+TUNED_TP8_HIDDEN = 6144
+"""Smallest hidden size that FlashInfer's PCIe all-reduce is tuned for at 8 ranks (evidence `pcie_ipc_holes`)."""
+TUNED_TP4_HIDDEN = 4096
+"""The hidden size that it is tuned for at 4 ranks (same evidence)."""
 FEW = 8
 """Requests for which the message size is shown."""
 
@@ -24,6 +28,21 @@ FEW = 8
 def count(target: Target) -> int:
     """All-reduces a forward step: one after each token mixer and one after each MLP, in every main layer."""
     return sum((layer.mixer != "none") + (layer.mlp != "none") for layer in target.model.main_layers)
+
+
+def covered(ranks: int, hidden: int) -> bool:
+    """Whether the launch table of FlashInfer's PCIe all-reduce has the shape; outside it NCCL runs all the same."""
+    if ranks == 8:
+        return hidden >= TUNED_TP8_HIDDEN
+    return ranks == 4 and hidden == TUNED_TP4_HIDDEN
+
+
+def peers(target: Target) -> bool:
+    """Whether peer-to-peer copies were seen to work here, or were published for this kind of GPU."""
+    snapshot = target.snapshot
+    if snapshot is not None and snapshot.p2p:
+        return all(pair.works is not False for pair in snapshot.p2p) and any(pair.works for pair in snapshot.p2p)
+    return target.gpu.key.startswith("rtx-pro-6000")
 
 
 def nccl_us(gpus: int, size: int) -> float | None:
@@ -61,6 +80,8 @@ def run(target: Target) -> Iterator[Outcome]:
     env = target.snapshot.engine.env if target.snapshot and target.snapshot.engine else {}
     switch = _SWITCH.get(target.engine)
     if switch is None or ranks not in _RANKS or not target.sm12x or switch.partition("=")[0] in env:
+        return
+    if not covered(ranks, target.model.hidden) or not peers(target):
         return
     count_text = (
         f"{steps} all-reduces a step ({len(target.model.main_layers)} layers), {one:,} bytes each at one request"

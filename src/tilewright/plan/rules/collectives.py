@@ -64,7 +64,8 @@ def _schedules(config: KernelConfig) -> list[dict[str, Any]]:
     for schedule in SCHEDULES:
         for stages in ("auto", 2):
             budget = fit(replace(config, schedule=schedule, stages=stages), brief=True)
-            if budget.smem_bytes is not None:
+            known = any(row["schedule"] == schedule and row["stages"] == budget.stages for row in rows)
+            if budget.smem_bytes is not None and not known:
                 rows.append(
                     {
                         "schedule": schedule,

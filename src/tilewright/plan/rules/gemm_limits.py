@@ -144,6 +144,7 @@ def _moe(target: Target) -> Iterator[Outcome]:
             "routing": first.routing,
             "rows": rows,
             "band": band,
+            "narrow_tiles_by_swap": target.sm12x and fmt.name in ("nvfp4", "mxfp4"),
             "published_source": f"packaged measurement {item.id}" if item and layer else None,
             "basis": "modelled: bytes and operations exact, rates published, uniform routing",
         },

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from tilewright.errors import InputError
 from tilewright.models.checkpoint import COMPONENTS
+from tilewright.models.legality import tp_verdict
 from tilewright.models.memory import GIB, GpuMemory, Parallel, gpu_memory
 from tilewright.plan.engines import launch, layout_flags
 from tilewright.plan.evidence import published
@@ -56,7 +57,10 @@ def _table(target: Target) -> dict[str, object]:
 
 
 def _fits(target: Target, parallel: Parallel) -> GpuMemory | None:
+    """Memory of a layout that this checkpoint can be cut into and that leaves something, or None."""
     try:
+        if not tp_verdict(target.model, parallel, target.model.checkpoint).legal:
+            return None
         memory = target.memory_of(parallel)
     except InputError:  # more stages than layers, an unknown cache: no layout to propose
         return None

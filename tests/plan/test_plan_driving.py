@@ -14,12 +14,10 @@ from typing import Any
 import pytest
 
 from tilewright.errors import TreeError
-from tilewright.libraries.flashinfer.model import Place, Report, RuntimeMode, Summary, Tactic
+from tilewright.libraries.flashinfer.model import Place, Report, RuntimeMode, Summary
 from tilewright.plan.finding import Plan
-from tilewright.plan.launcher_edit import CARVEOUT
 from tilewright.plan.library import open_library
 from tilewright.plan.make import make_plan, make_target
-from tilewright.plan.reserve import find_reserve
 from tilewright.plan.rules.tactics import serving
 from tilewright.report.plan_text import markdown
 
@@ -131,7 +129,7 @@ def test_the_finding_has_the_fix_verified_and_says_what_it_is_worth(plan: Plan) 
     assert item.gain.expected <= 2.5
     assert item.rank > 3
     assert "14 and 15" in item.confirm
-    assert "Reserving 1,024 bytes more" in texts
+    assert "no other tactic changes" in texts
     assert "no other tactic changes" in texts
     assert "Your log says so 3 times, first in line 2 (sm120_M256_BS_group0.generated.cu)." in texts
     fixes = plan.baseline["overflow_fixes"][0]["fixes"]
@@ -203,14 +201,14 @@ def test_the_patch_applies_and_the_commands_do_the_same_edit(plan: Plan, flashin
     )
     assert done.returncode == 0, done.stdout + done.stderr
     edited = _unpacked(flashinfer_062, tmp_path / "b", LAUNCHER)
-    sed = next(line for line in item.fix.commands if line.startswith("sed"))
-    shell = f'FI="{edited}/flashinfer"; {sed}'
-    subprocess.run(["bash", "-c", shell], check=True)
+    (tmp_path / "fix.patch").write_text(item.fix.patch or "", encoding="utf-8")
+    apply = next(line for line in item.fix.commands if line.startswith("patch"))
+    subprocess.run(["bash", "-c", f'SITE="{edited}"; {apply}'], check=True, cwd=tmp_path, capture_output=True)
     after = (edited / LAUNCHER).read_text(encoding="utf-8")
     assert after == (patched / LAUNCHER).read_text(encoding="utf-8")
-    assert CARVEOUT not in after
-    assert after.count("SharedStorage) + 1024)>") == 1
-    assert (edited / f"{LAUNCHER}.orig").read_text(encoding="utf-8").count(CARVEOUT) == 1
+    assert after.count("sm120_stage_count_reserve<IsSM120,") == 1
+    assert "sm120_stage_count_reserve" not in (edited / f"{LAUNCHER}.orig").read_text(encoding="utf-8")
+    assert any("--write patch" in line for line in item.fix.commands)
 
 
 def test_the_define_is_added_by_the_command(plan: Plan, flashinfer_062: Path, tmp_path: Path) -> None:
@@ -225,24 +223,11 @@ def test_the_define_is_added_by_the_command(plan: Plan, flashinfer_062: Path, tm
     compile(text, file, "exec")
 
 
-def test_a_reserve_that_costs_other_tiles_a_stage_says_so(flashinfer_062: Path, cache: Path) -> None:
-    report = open_library(flashinfer_062).moe
-    assert report is not None
-    failing = [item for item in serving(report, "nvfp4") if item.verdict.status == "overflow"]
-    fine = [item for item in report.tactics if item.verdict.status == "fits"]
-    reserve = find_reserve(failing, fine)
-    assert reserve is not None
-    assert (reserve.extra, reserve.changed) == (1024, ())
-    assert {(stages, size) for _, stages, size in reserve.healed} == {(2, 74752)}
-    assert find_reserve([], fine) is not None  # nothing to heal: the first step will do
-    pinned = [_with_stages(item, 3) for item in failing]
-    assert find_reserve(pinned, fine) is None
-
-
-def _with_stages(tactic: Tactic, stages: int) -> Tactic:
-    import msgspec
-
-    return msgspec.structs.replace(tactic, config={**(tactic.config or {}), "stages": stages})
+def test_the_patch_changes_the_failing_tactics_and_no_other(plan: Plan) -> None:
+    item = finding(plan, "tactics_overflow")
+    text = " ".join(evidence.text for evidence in item.evidence)
+    assert "128x256x128 -> 2 stages, 74,752 bytes (2,048 set aside)" in text
+    assert "no other tactic changes" in text
 
 
 def test_another_model_or_gpu_on_the_same_tree_gives_another_plan(flashinfer_062: Path, cache: Path) -> None:

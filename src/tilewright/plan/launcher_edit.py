@@ -1,66 +1,55 @@
-"""The edit that makes FlashInfer's overflowing tactics fit, as commands and as a patch, and how to make it take effect.
+"""The edit that makes FlashInfer's overflowing tactics fit, as commands, and how to make it take effect.
 
-One line of the MoE launcher passes the carveout to CUTLASS. The edit adds the reserve that `find_reserve` verified. The
-rebuilt module is `fused_moe_120` under the JIT folder (`flashinfer/jit/env.py`, `flashinfer/jit/core.py`); an installed
-`flashinfer-jit-cache` package holds a prebuilt one that comes before it.
+One implementation serves `plan` and `tilewright fix`: the patch, what the model makes of it and the names of what has
+to be built again come from `tilewright.libraries.flashinfer`.
 """
 
 from __future__ import annotations
 
-import difflib
-
+from tilewright.errors import TreeError
+from tilewright.libraries.flashinfer.fix_blocklist import VARIABLE as BLOCKLIST
+from tilewright.libraries.flashinfer.fix_blocklist import reads_blocklist as reads
+from tilewright.libraries.flashinfer.fix_effect import FIND, cached_module
+from tilewright.libraries.flashinfer.fix_patch import make_patch
+from tilewright.libraries.flashinfer.layout import find_layout
 from tilewright.plan.library import LibraryView
-from tilewright.plan.reserve import Reserve
 from tilewright.plan.target import Target
 
-CARVEOUT = "sizeof(typename CollectiveEpilogue::SharedStorage))>"
-"""The end of StageCountAutoCarveout's argument in moe_gemm_tma_ws_launcher.inl; once in every version read (0.6.2 to
-0.7.4)."""
-BLOCKLIST = "FLASHINFER_TACTICS_BLOCKLIST"
-_FIND = "FI=$(python3 -c 'import os, flashinfer; print(os.path.dirname(flashinfer.__file__))')"
-_MODULE = "fused_moe_120"
+__all__ = ["BLOCKLIST", "blocklist_commands", "edit_commands", "patch", "reads_blocklist", "undo_edit"]
 
 
 def reads_blocklist(library: LibraryView) -> bool:
     """Whether this version's autotuner reads the blocklist variable."""
-    files = ("autotuner/autotuner.py", "autotuner.py")
-    return any(library.find(library.inside(file), BLOCKLIST) for file in files)
+    return reads(find_layout(library.tree))
 
 
-def _edited(reserve: Reserve) -> str:
-    return CARVEOUT.replace("SharedStorage))>", f"SharedStorage) + {reserve.extra})>")
-
-
-def patch(library: LibraryView, launcher: str, reserve: Reserve) -> str | None:
-    """A unified diff of the launcher, paths relative to the tree; None where the line is not there exactly once."""
-    text = library.tree.read_text(launcher)
-    if text.count(CARVEOUT) != 1:
+def patch(library: LibraryView) -> str | None:
+    """The unified diff of `tilewright fix`; None for a launcher that is not known."""
+    try:
+        return make_patch(find_layout(library.tree)).diff
+    except TreeError:
         return None
-    before, after = text.splitlines(keepends=True), text.replace(CARVEOUT, _edited(reserve)).splitlines(keepends=True)
-    return "".join(difflib.unified_diff(before, after, f"a/{launcher}", f"b/{launcher}", n=3))
 
 
-def edit_commands(library: LibraryView, launcher: str, reserve: Reserve) -> list[str]:
-    """The edit in place (the original is kept as .orig), and the JIT module dropped so that it is built again."""
-    inside = launcher.removeprefix(f"{library.package}/") if library.package else launcher
+def edit_commands(library: LibraryView) -> list[str]:
+    """The patch applied (the original is kept as .orig), and the JIT module dropped so that it is built again."""
     return [
-        _FIND,
-        f'sed -i.orig "s/{CARVEOUT}/{_edited(reserve)}/" "$FI/{inside}"',
-        f"rm -rf ~/.cache/flashinfer/{library.version}/*/cached_ops/{_MODULE}",
+        FIND,
+        'tilewright fix flashinfer --root "$SITE" --write patch --out fix.patch',
+        'patch -p1 -b -d "$SITE" < fix.patch',
+        f"rm -rf {cached_module(find_layout(library.tree))}",
         "pip show -q flashinfer-jit-cache && echo 'its prebuilt module comes first: uninstall it to use the edit'",
     ]
 
 
-def undo_edit(library: LibraryView, launcher: str) -> str:
-    inside = launcher.removeprefix(f"{library.package}/") if library.package else launcher
-    return (
-        f'`mv "$FI/{inside}.orig" "$FI/{inside}"`, then '
-        f"`rm -rf ~/.cache/flashinfer/{library.version}/*/cached_ops/{_MODULE}`"
-    )
+def undo_edit(library: LibraryView) -> str:
+    """Taking the patch back, in one line."""
+    folder = cached_module(find_layout(library.tree))
+    return f'`patch -p1 -R -d "$SITE" < fix.patch`, then `rm -rf {folder}`'
 
 
 def blocklist_commands(target: Target) -> list[str]:
-    """Let this GPU find out what cannot run, with the model's own shapes, and have the autotuner skip it."""
+    """Have the autotuner skip what cannot run. Computed, or found out by this GPU with the model's own shapes."""
     moe = target.model.moe
     assert moe is not None
     shape = (

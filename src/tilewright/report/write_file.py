@@ -36,9 +36,9 @@ def check_new(out: str, *, force: bool) -> Path:
     """
     label = shown(out)
     path = Path(out)
+    if "\0" in out:
+        raise InputError("out", f"--out {label} has a NUL character in it; give another file.")
     try:
-        if "\0" in out:
-            raise ValueError("a NUL character")
         if path.is_dir() or not path.name:
             raise InputError("out", f"--out {label} is a folder; name the file to write.")
         if not path.parent.is_dir():

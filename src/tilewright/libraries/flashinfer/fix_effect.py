@@ -57,6 +57,11 @@ def _cached(layout: Layout, module: str) -> str:
     return f'"${{FLASHINFER_WORKSPACE_BASE:-$HOME}}"/.cache/flashinfer/{layout.version}/*/cached_ops/{module}'
 
 
+def cached_module(layout: Layout) -> str:
+    """The folders of the module as it was built by the JIT, for a shell."""
+    return _cached(layout, module_of(layout) or "fused_moe_120")
+
+
 def patch_steps(layout: Layout, tactics: list[Restaged], out: str) -> list[Step]:
     """Applying the patch, in order."""
     module = module_of(layout) or "fused_moe_120"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tilewright.cutlass.budget import Budget
+from tilewright.libraries.flashinfer.fix_stages import Restaged, restaged
 from tilewright.libraries.flashinfer.model import Report, Tactic
 from tilewright.plan.evidence import entries, published
 from tilewright.plan.finding import Draft, Evidence, Fact, Fix, Gain, Outcome, Rejected
@@ -20,7 +21,6 @@ from tilewright.plan.launcher_edit import (
 )
 from tilewright.plan.library import LibraryView
 from tilewright.plan.registry import Rule
-from tilewright.plan.reserve import Reserve, find_reserve
 from tilewright.plan.target import Target
 
 _OPERANDS = {"nvfp4": ("nvfp4", "nvfp4"), "mxfp4": ("mxfp8_e4m3", "mxfp4")}
@@ -204,36 +204,21 @@ def run(target: Target) -> Iterator[Outcome]:
     yield from _overflow(target, library, report, tactics, failing)
 
 
-def _reserve_text(reserve: Reserve | None) -> str:
-    """What the one edit does to every tactic of the launcher, in words."""
-    if reserve is None:
-        return ""
+def _healed_text(made: list[Restaged]) -> str:
+    """What the patch does to every tactic of the launcher, in words."""
+    healed: dict[str, Restaged] = {}
+    for item in made:
+        if item.outcome == "healed":
+            healed.setdefault(tile_text(item.tile), item)
     after = ", ".join(
-        f"{tile_text((tactic.config or {})['tile'])} -> {stages} stages, {size:,} bytes"
-        for tactic, stages, size in _first_a_tile(reserve.healed)
+        f"{tile} -> {item.stages_after} stages, {item.bytes_after:,} bytes ({item.reserve_bytes:,} set aside)"
+        for tile, item in healed.items()
     )
-    cost = (
-        "no other tactic changes"
-        if not reserve.changed
-        else "it also takes a stage from "
-        + ", ".join(
-            f"{tile_text(config['tile'])} {config['a']} x {config['b']} ({tactic.verdict.stages} -> {stages})"
-            for tactic, stages, _ in _first_a_tile(reserve.changed)
-            for config in [tactic.config or {}]
-        )
-    )
-    return f"Reserving {reserve.extra:,} bytes more in the carveout: {after}; {cost}."
-
-
-def _first_a_tile(items: tuple[tuple[Tactic, int, int], ...]) -> list[tuple[Tactic, int, int]]:
-    seen: dict[str, tuple[Tactic, int, int]] = {}
-    for item in items:
-        seen.setdefault(tile_text((item[0].config or {})["tile"]), item)
-    return list(seen.values())
+    return f"With what the storage really takes set aside where it overflows: {after}; no other tactic changes."
 
 
 def _evidence(
-    target: Target, library: LibraryView, report: Report, failing: list[Tactic], ids: list[int], reserve: Reserve | None
+    target: Target, library: LibraryView, report: Report, failing: list[Tactic], ids: list[int], made: list[Restaged]
 ) -> list[Evidence]:
     worst = failing[0].verdict
     tiles = ", ".join(dict.fromkeys(tile_text((item.config or {})["tile"]) for item in failing))
@@ -248,8 +233,8 @@ def _evidence(
         ),
         Evidence("exact", worst.cause or "", "tilewright fit, which equals the compiled types"),
     ]
-    if reserve:
-        evidence.append(Evidence("exact", _reserve_text(reserve), "tilewright fit on every tactic of this launcher"))
+    if made:
+        evidence.append(Evidence("exact", _healed_text(made), "tilewright fit on every tactic of this launcher"))
     if ids:
         numbers = " and ".join(map(str, ids))
         evidence.append(
@@ -273,7 +258,7 @@ def _evidence(
 def _overflow(
     target: Target, library: LibraryView, report: Report, tactics: list[Tactic], failing: list[Tactic]
 ) -> Iterator[Outcome]:
-    worst, launcher = failing[0].verdict, failing[0].launcher.file
+    worst = failing[0].verdict
     yield Fact("decided_at", _decisions(library, failing))
     yield Fact(
         "summary",
@@ -295,17 +280,17 @@ def _overflow(
     )
     ids = _ids(report, _OPERANDS[target.expert_family or ""])
     survivors = sorted({tile_text((item.config or {})["tile"]) for item in tactics if item.verdict.status == "fits"})
-    others = [item for item in report.tactics if item.verdict.status == "fits"]
-    reserve = find_reserve(failing, others)
-    diff = patch(library, launcher, reserve) if reserve else None
+    made = restaged(report.tactics)
+    made = made if all(item.outcome in ("healed", "same") for item in made) else []
+    diff = patch(library) if made else None
     listed = reads_blocklist(library)
     verified = "; ".join(f"{fix.note} ({fix.smem_bytes:,} bytes)" for fix in worst.fixes[:3])
     if listed:
         first = f"This version reads {BLOCKLIST}: let it skip them. "
         commands, undo = blocklist_commands(target), f"`unset {BLOCKLIST}` and delete blocklist.json."
-    elif reserve and diff:
-        first = "Reserve what the count leaves out, on one line of the launcher, and let the module be built again. "
-        commands, undo = edit_commands(library, launcher, reserve), undo_edit(library, launcher)
+    elif diff:
+        first = "Let the launcher set aside what the count leaves out, and the module be built again. "
+        commands, undo = edit_commands(library), undo_edit(library)
     else:
         first = "Leave them: the autotuner skips what fails. "
         commands, undo = list[str](), "Nothing to undo."
@@ -314,7 +299,7 @@ def _overflow(
         title=f"{len(failing)} of {report.summary.total} MoE tactics can never run: {worst.excess_bytes:,} bytes too "
         "many",
         layer="kernel",
-        evidence=_evidence(target, library, report, failing, ids, reserve),
+        evidence=_evidence(target, library, report, failing, ids, made),
         cause=f"StageCountAutoCarveout picks {worst.stages} stages at compile time and does not count all that the "
         "kernel "
         "keeps besides its tensors. Only the finalize fusion of the second GEMM is hit: without it, and with "

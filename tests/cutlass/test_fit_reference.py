@@ -184,3 +184,11 @@ def test_an_unknown_release_is_unsupported_and_names_the_nearest() -> None:
     assert newer.status == "unsupported"
     assert newer.smem_bytes is None
     assert "4.7.0" in (newer.cause or "")
+
+
+def test_swap_ab_transposes_the_layout_of_the_generated_scales() -> None:
+    """Compiled as types on CUTLASS 4.4.2: grouped kernels take row-major scales only, which is what col becomes."""
+    keys: dict[str, Any] = {"cutlass": "4.4.2", "c": "f16", "d": "nvfp4", "fusion": "block_scale_out", "stages": 2}
+    assert nvfp4((128, 128, 128), swap_ab=True, layout_sfd="col", **keys).type_status == "fits"
+    assert nvfp4((128, 128, 128), swap_ab=True, layout_sfd="row", **keys).type_status == "illegal"
+    assert nvfp4((128, 128, 128), layout_sfd="row", **keys).type_status == "fits"

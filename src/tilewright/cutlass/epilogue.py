@@ -60,10 +60,11 @@ class EpilogueKey:
 
 
 def epilogue_key(config: KernelConfig) -> EpilogueKey:
-    """The part of `config` that fixes its epilogue; layouts as compiled (swap_ab transposes C and D)."""
+    """The part of `config` that fixes its epilogue; layouts as compiled (swap_ab transposes C, D and D's scales)."""
     layout_c, layout_d = config.layout_c, config.layout_d
+    layout_sfd = config.layout_sfd or layout_d
     if config.swap_ab:
-        layout_c, layout_d = _TRANSPOSED[layout_c], _TRANSPOSED[layout_d]
+        layout_c, layout_d, layout_sfd = _TRANSPOSED[layout_c], _TRANSPOSED[layout_d], _TRANSPOSED[layout_sfd]
     return EpilogueKey(
         config.cutlass,
         config.kind == "grouped",
@@ -77,7 +78,7 @@ def epilogue_key(config: KernelConfig) -> EpilogueKey:
         config.fusion,
         config.activation,
         config.final_output,
-        config.layout_sfd or layout_d,
+        layout_sfd,
         config.swap_ab,
         None if config.epilogue_tile == "auto" else config.epilogue_tile,
         config.acc,

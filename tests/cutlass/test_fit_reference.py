@@ -192,3 +192,15 @@ def test_swap_ab_transposes_the_layout_of_the_generated_scales() -> None:
     assert nvfp4((128, 128, 128), swap_ab=True, layout_sfd="col", **keys).type_status == "fits"
     assert nvfp4((128, 128, 128), swap_ab=True, layout_sfd="row", **keys).type_status == "illegal"
     assert nvfp4((128, 128, 128), layout_sfd="row", **keys).type_status == "fits"
+
+
+@pytest.mark.parametrize(
+    ("final_output", "d", "c", "epilogue", "smem"),
+    [("bf16", "f32", "void", 18432, 93184), ("f32", "bf16", "bf16", 13312, 89088)],
+)
+def test_finalize_with_a_d_of_its_own_stages_d_and_takes_the_bias_as_scattered(
+    final_output: str, d: str, c: str, epilogue: int, smem: int
+) -> None:
+    """Compiled as types on CUTLASS 4.2.1: shared memory holds D, only the bias has the scattered type."""
+    budget = nvfp4((128, 128, 128), fusion="finalize", final_output=final_output, d=d, c=c)
+    assert (budget.epilogue_bytes, budget.smem_bytes) == (epilogue, smem)

@@ -150,7 +150,7 @@ def epilogue(key: EpilogueKey) -> Epilogue | Broken:
     tile = choose_tile(key, rules)
     if isinstance(tile, Broken):
         return tile
-    output = (key.final_output if key.fusion == "finalize" else None) or key.d
+    output = key.final_output or key.d if key.fusion == "finalize" and key.d == "void" else key.d
     if output == "void":
         return Broken(
             "SmemElementD is void",
@@ -191,6 +191,7 @@ def epilogue(key: EpilogueKey) -> Epilogue | Broken:
         epilogue_tile=tile,
         stages_d=stages_d,
         output=output,
+        scattered=key.final_output or output,
         activation=key.activation,
         swap_ab=key.swap_ab,
         layout_sfd=key.layout_sfd,

@@ -50,6 +50,7 @@ def fusion_storage(
     epilogue_tile: tuple[int, int],
     stages_d: int,
     output: str,
+    scattered: str,
     activation: str | None,
     swap_ab: bool,
     layout_sfd: str,
@@ -62,6 +63,7 @@ def fusion_storage(
         acc: accumulator format, which is ElementCompute too (float for int32).
         tile_n: N extent of the CTA tile, elements (row vectors are staged whole).
         output: element format of the tile in shared memory.
+        scattered: element format that finalize scatters, which is its bias's too whatever D is.
     """
     empty = FusionStorage(EMPTY_BYTES, 1, "no visitor of this fusion keeps anything in shared memory")
     if fusion in ("linear_combination", "activation"):
@@ -75,8 +77,8 @@ def fusion_storage(
         if swap_ab:
             size = tile_n * COMPUTE_BYTES
             return FusionStorage(size, ALIGNED, f"router scales along N, swapped: {tile_n} x float")
-        size = tile_n * _sizeof(output)
-        return FusionStorage(size, ALIGNED, f"bias along N: {tile_n} x {output}")
+        size = tile_n * _sizeof(scattered)
+        return FusionStorage(size, ALIGNED, f"bias along N: {tile_n} x {scattered}")
     if fusion == "block_scale_out":
         return _block_scale(grouped, epilogue_tile, output, activation, layout_sfd, acc)
     if grouped:

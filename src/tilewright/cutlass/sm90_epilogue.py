@@ -144,7 +144,7 @@ def choose_tile(key: EpilogueKey, schedule: Schedule, output: str, rules: Sm90Ru
 def _staged(key: EpilogueKey, schedule: Schedule, align_c: int, align_d: int, rules: Sm90Rules) -> Epilogue | Broken:
     array = schedule.warp_groups is not None
     # Void D takes the type of what the fusion stores itself.
-    output = (key.final_output if key.fusion == "finalize" else None) or key.d
+    output = key.final_output or key.d if key.fusion == "finalize" and key.d == "void" else key.d
     if output == "void":
         return Broken(
             "SmemElementD is void",
@@ -260,6 +260,7 @@ def _fusion(key: EpilogueKey, array: bool, tile: tuple[int, int], stages_d: int,
         epilogue_tile=tile,
         stages_d=stages_d,
         output=output,
+        scattered=key.final_output or output,
         activation=key.activation,
         swap_ab=key.swap_ab,
         layout_sfd=key.layout_sfd,

@@ -12,6 +12,7 @@ from tilewright._version import __version__
 
 if TYPE_CHECKING:
     from tilewright import plan
+    from tilewright.cost.predict import predict
     from tilewright.cutlass.budget import Budget, Field, Fix
     from tilewright.cutlass.config import KernelConfig, parse_config
     from tilewright.cutlass.fit import fit
@@ -43,6 +44,7 @@ _HOME = {
     "UnknownNameError": "tilewright.errors",
     "fit": "tilewright.cutlass.fit",
     "parse_config": "tilewright.cutlass.config",
+    "predict": "tilewright.cost.predict",
     "resolve_gpu": "tilewright.hardware.names",
     "resolve_model": "tilewright.models.names",
 }
@@ -64,6 +66,7 @@ __all__ = [
     "fit",
     "parse_config",
     "plan",
+    "predict",
     "resolve_gpu",
     "resolve_model",
 ]

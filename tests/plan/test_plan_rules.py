@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -382,6 +383,28 @@ def test_real_throttling_names_the_gpus(observe: Any, tmp_path: Path) -> None:
     item = finding(plan_of(observe=path), "throttled")
     assert item.title == "GPU 3 throttled at 1200 MHz, the others at 2400"
     assert item.gain.high == pytest.approx(100)
+
+
+def test_a_fault_of_the_machine_is_mended_before_anything_is_tuned(observe: Any) -> None:
+    """However large the gain of speculation: while GPUs spin or throttle no other measurement means anything."""
+    spinning = plan_of(observe=observe({"power_draw_w": 100, "utilization_gpu_pct": 100}))
+    assert spinning.findings[0].id == "spin_wait"
+    hot = plan_of(observe=observe({"throttle_reasons": ["hw_thermal_slowdown"]}))
+    assert hot.findings[0].id == "throttled"
+    assert any("throttled" in line for line in hot.baseline["summary"])
+
+
+def test_a_part_at_its_highest_limit_is_said_to_be_there(observe: Any) -> None:
+    full = {"power_draw_w": 299, "power_limit_w": 300, "power_limit_max_w": 300}
+    plan = plan_of(observe=observe(full, metrics={"running": 64}))
+    assert "power_cap" not in ids(plan)
+    assert any("299 of 300 W, the highest limit of this part" in line for line in plan.baseline["summary"])
+
+
+def test_no_source_is_a_number_of_our_own_lists() -> None:
+    """A reader has no list of ours to look `case C51` up in."""
+    for entry in entries().values():
+        assert not re.search(r"\bcases? [CW]?\d|project issue|DESIGN", str(entry)), entry
 
 
 def test_a_power_cap_costs_nothing_at_few_requests(observe: Any) -> None:

@@ -16,8 +16,10 @@ Kind = Literal["exact", "measured", "published", "modelled"]
 
 Layer = Literal["kernel", "library", "runtime", "system", "model"]
 
-Metric = Literal["runs", "decode", "prefill", "capacity", "startup"]
-"""What a gain is a gain in. Only `decode` and `prefill` are speed; see `tilewright.plan.ranking.WEIGHT`."""
+Metric = Literal["runs", "health", "decode", "prefill", "capacity", "startup"]
+"""What a gain is a gain in: whether the server runs at all, whether the machine is sound (GPUs that spin or throttle
+make every other measurement void), or a rate. Only `decode` and `prefill` are speed; see
+`tilewright.plan.ranking.WEIGHT`."""
 
 
 class Evidence(msgspec.Struct, frozen=True):

@@ -172,6 +172,7 @@ def _target_keys(target: Target) -> dict[str, Any]:
         "ep": target.parallel.ep,
         "library": library.name if library else None,
         "library_version": library.version if library else None,
+        "library_title": library.title if library else None,
         "cutlass": library.cutlass if library else None,
     }
 

@@ -13,6 +13,7 @@ from tilewright.plan.finding import Draft, Finding, Metric
 
 WEIGHT: dict[Metric, float] = {
     "runs": 0.0,  # not compared: such findings come first, see `rank`
+    "health": 0.0,  # nor these: a fault of the machine is mended before anything is tuned on it
     "decode": 1.0,
     "prefill": 0.5,  # chat traffic spends most of its GPU time in decode; prefill sets the time to first token
     "capacity": 0.1,  # more KV cache helps only where it is what limits concurrency
@@ -31,9 +32,12 @@ def score(draft: Draft) -> float:
     return expected * WEIGHT[draft.metric] * draft.confidence / max(draft.effort_h, MIN_EFFORT_H)
 
 
+_CLASS: dict[Metric, int] = {"runs": 0, "health": 1}
+"""What comes before every gain, in this order."""
+
+
 def _order(draft: Draft) -> tuple[int, float, float, str]:
-    blocking = draft.metric == "runs"
-    return (0 if blocking else 1, -score(draft), -draft.confidence, draft.id)
+    return (_CLASS.get(draft.metric, len(_CLASS)), -score(draft), -draft.confidence, draft.id)
 
 
 def rank(drafts: Iterable[Draft]) -> list[Finding]:

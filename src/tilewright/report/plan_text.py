@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 FIRST = 3
 """Findings that the first screen shows."""
+UNLIKELY = 0.2
+"""Confidence below which a finding stands in the table, but is nothing to do first."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _SPECIAL = re.compile(r"([\\`\[\]<>|])")
 
@@ -147,7 +149,7 @@ def markdown(plan: Plan) -> str:
             plan=plan,
             target=plan.target,
             base=base,
-            first=plan.findings[:FIRST],
+            first=[item for item in plan.findings if item.confidence >= UNLIKELY][:FIRST],
             blocked=[item for item in plan.findings if blocking(item)],
             grid=grid,
             variants=sorted({name for line in grid.values() for name in line}, key=_variant_order),

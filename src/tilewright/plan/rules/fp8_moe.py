@@ -59,7 +59,7 @@ def run(target: Target) -> Iterator[Outcome]:
                     f"128x256x128 with {DEFAULT_STAGES} stages: ({DEFAULT_STAGES} - 1) x (128 + 256) x 128 = "
                     f"{need:,} bytes; "
                     f"with {stages} stages {fused_moe_bytes(*DEFAULT_TILE, 1, stages):,}, which fit.",
-                    f"limit a block of {target.gpu.key}; cases C06 to C08",
+                    f"limit a block of {target.gpu.key}",
                 ),
                 *([Evidence("measured", f"Line {line.first_line}: {line.quoted}", target.log_source)] if line else []),
                 *published("triton_default_oom", "triton_low_smem_branch"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.plan.finding import Draft, Evidence, Fix, Gain, Outcome
+from tilewright.plan.finding import Draft, Evidence, Fact, Fix, Gain, Outcome
 from tilewright.plan.registry import Rule
 from tilewright.plan.seen import gpu_list, middle, reasons
 from tilewright.plan.target import Target
@@ -32,6 +32,9 @@ def run(target: Target) -> Iterator[Outcome]:
     clocks = f" at {slow:.0f} MHz, the others at {fine:.0f}" if slow is not None and fine is not None else ""
     lost = (fine / slow - 1) * 100 if slow and fine and fine > slow else None
     why = "; ".join(f"{_REAL[name]}: {gpu_list(which)}" for name, which in sorted(found.items()))
+    yield Fact(
+        "summary", [(0, f"{gpu_list(indices)} throttled{clocks}: {why}. All GPUs of a layer wait for the slowest.")]
+    )
     yield Draft(
         id="throttled",
         title=f"{gpu_list(indices)} throttled{clocks}",
@@ -44,6 +47,7 @@ def run(target: Target) -> Iterator[Outcome]:
             ["nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"],
         ),
         gain=Gain("decode tok/s, %", 0.0, None if lost is None else lost / 2, lost, "modelled"),
+        metric="health",
         confidence=0.8,
         effort_h=2.0,
         numerics="unchanged",

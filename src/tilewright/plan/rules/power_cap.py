@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.plan.evidence import published
-from tilewright.plan.finding import Draft, Evidence, Fix, Gain, Outcome, Rejected
+from tilewright.plan.finding import Draft, Evidence, Fact, Fix, Gain, Outcome, Rejected
 from tilewright.plan.registry import Rule
 from tilewright.plan.seen import AT_CAP_SHARE, middle, power_share, reasons, watts
 from tilewright.plan.target import Target
@@ -19,7 +19,12 @@ def run(target: Target) -> Iterator[Outcome]:
     assert snapshot is not None
     draw, limit = watts(snapshot)
     most = middle(gpu.power_limit_max_w for gpu in snapshot.gpus) or target.gpu.value("power_limit_max_w")
-    if draw is None or limit is None or not isinstance(most, int | float) or limit >= AT_CAP_SHARE * most:
+    if draw is None or limit is None or not isinstance(most, int | float):
+        return
+    if limit >= AT_CAP_SHARE * most:
+        if draw >= AT_CAP_SHARE * limit:
+            text = f"The GPUs draw {draw:.0f} of {limit:.0f} W, the highest limit of this part: power holds the clock."
+            yield Fact("summary", [(35, text)])
         return
     capped = "sw_power_cap" in reasons(snapshot) or (power_share(snapshot) or 0) >= AT_CAP_SHARE
     seen = Evidence(

@@ -51,6 +51,7 @@ def run(target: Target) -> Iterator[Outcome]:
             commands,
         ),
         gain=Gain("decode tok/s, %", 0.0, 60.0, 120.0, "published"),
+        metric="health",
         confidence=0.6,
         effort_h=3.0,
         confirm="Power rises and time a token falls with the all-reduce replaced; nsys shows the wait gone.",

@@ -29,4 +29,5 @@ COMMANDS: dict[str, Command] = {
         "tilewright.cli.models",
         "Models, their shapes and quantised checkpoints, each figure with its source.",
     ),
+    "results": Command("tilewright.cli.results", "What was measured: the result store listed, compared, exported."),
 }

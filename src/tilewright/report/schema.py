@@ -148,6 +148,9 @@ _TYPES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "inspect": ("tilewright.binary.model", ("Report",)),
     "gpus": ("tilewright.report.schema", ("GpusDocument",)),
     "models": ("tilewright.report.schema", ("ModelsDocument",)),
+    "results": ("tilewright.store.documents", ("ResultsDocument",)),
+    "results-compare": ("tilewright.store.compare", ("Comparison",)),
+    "results-import": ("tilewright.store.documents", ("ImportDocument",)),
 }
 """Document name -> module and types; several types: the document is one of them."""
 

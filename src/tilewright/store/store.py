@@ -1,0 +1,148 @@
+"""`Store`: results in, results out. Nothing in it changes or removes a result."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from tilewright.errors import InputError, shown
+from tilewright.store.database import open_readable, open_writable, patiently
+from tilewright.store.result import Result, Stored, check, digest_of, key_of
+
+_INSERT = """INSERT OR IGNORE INTO results
+    (digest, at, kind, backend, status, gpu, problem_key, config_key, environment_key, time_s, document)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_DECODER = msgspec.json.Decoder(Result)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """Which results are meant; None or empty means any. `problem` and `config` hold fields that must be equal."""
+
+    kind: str | None = None
+    backend: str | None = None
+    gpu: str | None = None
+    status: str | None = None
+    since: str | None = None
+    """ISO 8601; results of that moment and later (a date alone is its first moment, UTC)."""
+    problem: dict[str, Any] = field(default_factory=lambda: dict[str, Any]())
+    config: dict[str, Any] = field(default_factory=lambda: dict[str, Any]())
+    last: int | None = None
+    """Only so many, the newest."""
+
+
+def _holds(have: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    return all(name in have and have[name] == value for name, value in wanted.items())
+
+
+class Store:
+    """A result store. Opened with `Store.append_to(path)` to write, `Store.read(path)` to read; closes with `with`."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
+        self.path = path
+
+    @classmethod
+    def append_to(cls, path: Path) -> Self:
+        """Open `path` for appending; it is made where it is missing. Raises InputError where it cannot be used."""
+        return cls(open_writable(path), path)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Open `path` for reading only. Raises InputError where it is missing or no store."""
+        return cls(open_readable(path), path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def append(self, results: Iterable[Result]) -> int:
+        """Store `results` in one transaction: all of them or none; how many were new (the same one is kept once).
+
+        Raises:
+            InputError: one of them says what cannot be, or the file cannot be written.
+        """
+        rows = [self._row(check(result)) for result in results]
+
+        def write() -> int:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                new = sum(self._connection.execute(_INSERT, row).rowcount for row in rows)
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            return new
+
+        try:
+            return patiently(write)
+        except sqlite3.Error as error:
+            msg = f"The store {shown(str(self.path))} cannot be written: {error}; nothing of this was stored."
+            raise InputError("store", msg) from None
+
+    @staticmethod
+    def _row(result: Result) -> tuple[Any, ...]:
+        gpu = result.environment.get("gpu")
+        return (
+            digest_of(result),
+            result.at,
+            result.kind,
+            result.backend,
+            result.status,
+            gpu if isinstance(gpu, str) else None,
+            key_of(result.problem),
+            key_of(result.config),
+            key_of(result.environment),
+            result.time_s,
+            msgspec.json.encode(result),
+        )
+
+    def find(self, query: Query = Query()) -> Iterator[Stored]:
+        """The results that `query` means, oldest first.
+
+        Raises:
+            InputError: a stored document cannot be read (the file is damaged).
+        """
+        clauses, values = ["1"], list[Any]()
+        for column, value, sign in (
+            ("kind", query.kind, "="),
+            ("backend", query.backend, "="),
+            ("gpu", query.gpu, "="),
+            ("status", query.status, "="),
+            ("at", query.since, ">="),
+        ):
+            if value is not None:
+                clauses.append(f"{column} {sign} ?")
+                values.append(value)
+        order = "DESC" if query.last is not None else "ASC"
+        sql = f"SELECT id, digest, document FROM results WHERE {' AND '.join(clauses)} ORDER BY id {order}"
+        kept = list[Stored]()
+        try:
+            for ident, digest, document in self._connection.execute(sql, values):
+                result = _DECODER.decode(document)
+                if not (_holds(result.problem, query.problem) and _holds(result.config, query.config)):
+                    continue
+                stored = Stored(id=ident, digest=digest, result=result)
+                if query.last is None:
+                    yield stored
+                    continue
+                kept.append(stored)
+                if len(kept) >= query.last:
+                    break
+        except (sqlite3.Error, msgspec.DecodeError, UnicodeDecodeError) as error:
+            msg = f"The store {shown(str(self.path))} is damaged: {error}; restore it from a copy or an export."
+            raise InputError("store", msg) from None
+        yield from reversed(kept)

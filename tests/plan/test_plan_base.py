@@ -124,29 +124,6 @@ def test_every_published_entry_has_a_source_a_date_and_well_formed_windows() -> 
             assert within("1.0", window) in (True, False)
 
 
-@pytest.mark.parametrize("item", [item for item, _ in log.patterns()], ids=lambda item: item.id)
-def test_every_log_pattern_matches_its_example_and_only_its_own(item: log.Pattern) -> None:
-    hits = log.scan([item.example])
-    assert item.id in hits
-    assert hits[item.id].count == 1
-    # A skipped tactic and its cause stand on one line.
-    assert set(hits) - {item.id} <= {"skipping_tactic", "tma_ws_internal"}
-
-
-def test_a_log_is_read_as_a_stream_whatever_is_in_it(tmp_path: Path) -> None:
-    path = tmp_path / "server.log"
-    line = log.patterns()[0][0].example.encode()
-    path.write_bytes(b"\x00\xff" * 9000 + b"\n" + (line + b"\n") * 3 + b"x" * 20000 + line)
-    hit = log.scan_log(path)["tma_ws_internal"]
-    assert (hit.count, hit.first_line) == (3, 2)
-    assert hit.kernels == ["sm120_M256_BS_group0.generated.cu"]
-
-
-def test_figures_of_a_line_are_kept(tmp_path: Path) -> None:
-    hits = log.scan(["MoE grouped GEMM requires 102400 bytes shared memory but device supports 101376"])
-    assert hits["smem_required"].figures == [{"need": "102400", "limit": "101376"}]
-
-
 @pytest.mark.parametrize("make", ["missing", "folder"])
 def test_a_log_that_cannot_be_read_is_one_sentence(tmp_path: Path, make: str) -> None:
     path = tmp_path / "no.log"

@@ -29,5 +29,6 @@ COMMANDS: dict[str, Command] = {
         "tilewright.cli.models",
         "Models, their shapes and quantised checkpoints, each figure with its source.",
     ),
+    "explain": Command("tilewright.cli.explain", "What a log says: causes, exact arithmetic, fixes; unknown errors."),
     "results": Command("tilewright.cli.results", "What was measured: the result store listed, compared, exported."),
 }

@@ -148,6 +148,7 @@ _TYPES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "inspect": ("tilewright.binary.model", ("Report",)),
     "gpus": ("tilewright.report.schema", ("GpusDocument",)),
     "models": ("tilewright.report.schema", ("ModelsDocument",)),
+    "explain": ("tilewright.diagnose.explain", ("Explanation",)),
     "results": ("tilewright.store.documents", ("ResultsDocument",)),
     "results-compare": ("tilewright.store.compare", ("Comparison",)),
     "results-import": ("tilewright.store.documents", ("ImportDocument",)),

@@ -15,14 +15,14 @@ def run(target: Target) -> Iterator[Outcome]:
         "log",
         [
             {
-                "id": hit.pattern.id,
-                "says": hit.pattern.says,
+                "id": hit.rule.id,
+                "says": hit.rule.says,
                 "count": hit.count,
                 "first_line": hit.first_line,
                 "text": hit.text,
                 "figures": hit.figures,
                 "kernels": hit.kernels,
-                "source": hit.pattern.source,
+                "source": hit.rule.source,
             }
             for hit in sorted(target.log.values(), key=lambda hit: hit.first_line)
         ],

@@ -1,0 +1,213 @@
+"""A log read as a stream: known lines counted, errors that no rule knows grouped by their shape. Bounded memory.
+
+Most lines of a server's log say nothing here, and there can be gigabytes of them. So no line is looked at as such:
+each block is searched for the literals of the rules (which the interpreter does at memory speed), and only a line
+that holds one is decoded and held against the patterns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import BinaryIO, Final
+
+from tilewright.diagnose.rules import Rule, compiled, needles
+from tilewright.errors import InputError, shown
+
+BLOCK_BYTES: Final = 1 << 20
+"""Bytes that are searched at a time; a line may cross from one block to the next."""
+WINDOW_BYTES: Final = 2048
+"""How much of a line is looked at on either side of a literal: known messages are far shorter."""
+QUOTE: Final = 400
+"""Characters of a line that a report repeats."""
+MAX_VARIANTS: Final = 32
+"""Different sets of figures that are kept for one kind of line (need and limit in bytes, ...)."""
+MAX_UNKNOWN: Final = 300
+"""Shapes of unknown errors that are kept; more are counted together."""
+TEMPLATE: Final = 160
+"""Characters of an unknown line by which it is grouped."""
+BINARY_SHARE: Final = 0.05
+"""Share of NUL bytes in the first block above which a file is no text."""
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_GENERATED = re.compile(r"(sm\d{2,3}_M\d{1,4}_[A-Za-z0-9_]{1,40}\.generated\.cu)")
+_UNKNOWN_NEEDLES: Final = (
+    b"Error", b"ERROR", b"Exception", b"FATAL", b"CRITICAL", b"error:", b"Segmentation fault",
+    b"core dumped", b"panic:",
+)  # fmt: skip
+_UNKNOWN = re.compile(
+    r"\b(?:[A-Z]\w*(?:Error|Exception)\b(?=[:(\s.]|$)|ERROR\b|FATAL\b|CRITICAL\b|error:)|Segmentation fault|core dumped"
+    r"|panic:"
+)
+_STAMP = re.compile(r"^(?:\s*(?:\[[^\]]{0,60}\]|\([^)]{0,60}\)|[\d:/.,TZ+-]{6,30}(?=\s)))+\s*")
+_HEX = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-f]{12,}\b")
+_PATH = re.compile(r"(?:/[\w.@%+~-]+){2,}")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+@dataclass
+class Hit:
+    """What was found of one rule: how often, where first and last, with which figures and generated kernels."""
+
+    rule: Rule
+    count: int
+    first_line: int
+    last_line: int
+    text: str
+    figures: list[dict[str, str]] = field(default_factory=lambda: list[dict[str, str]]())
+    kernels: list[str] = field(default_factory=lambda: list[str]())
+
+    @property
+    def quoted(self) -> str:
+        """The first such line as inline code: nothing in it acts as Markdown."""
+        return "`" + _CONTROL.sub(" ", self.text).replace("`", "'") + "`"
+
+
+@dataclass
+class Unknown:
+    """Errors of one shape that no rule knows. `template` has numbers, paths and addresses taken out."""
+
+    template: str
+    count: int
+    first_line: int
+    text: str
+
+
+@dataclass
+class Scan:
+    """What a log holds. `unknown_more` counts unknown errors of shapes beyond those that are kept."""
+
+    lines: int = 0
+    bytes: int = 0
+    hits: dict[str, Hit] = field(default_factory=lambda: dict[str, Hit]())
+    unknown: dict[str, Unknown] = field(default_factory=lambda: dict[str, Unknown]())
+    unknown_more: int = 0
+
+
+def clean(data: bytes) -> str:
+    """A piece of a log as one line of text: colours and control characters gone."""
+    return _CONTROL.sub(" ", _ANSI.sub("", data.decode("utf-8", "replace"))).strip()
+
+
+def template_of(text: str) -> str:
+    """The shape of an error line: what is left when time, numbers, paths and addresses are taken out."""
+    body = _STAMP.sub("", text, count=1)
+    return _NUMBER.sub("N", _PATH.sub("PATH", _HEX.sub("HEX", body)))[:TEMPLATE].strip()
+
+
+def _regions(stream: BinaryIO) -> Iterator[bytes]:
+    """Blocks that end at a line's end (the last one may not); a line longer than a block is cut there."""
+    rest = b""
+    while block := stream.read(BLOCK_BYTES):
+        whole = rest + block
+        end = whole.rfind(b"\n") + 1
+        if end:
+            yield whole[:end]
+            rest = whole[end:]
+        elif len(whole) >= BLOCK_BYTES:
+            yield whole
+            rest = b""
+        else:
+            rest = whole
+    if rest:
+        yield rest
+
+
+def _check_text(head: bytes, label: str) -> None:
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise InputError("FILE", f"{label} is UTF-16 text; convert it first: iconv -f UTF-16 -t UTF-8.")
+    if head.startswith(b"\x1f\x8b"):
+        raise InputError("FILE", f"{label} is compressed (gzip); give the text: gzip -dc FILE | tilewright explain -")
+    if head.startswith(b"\x28\xb5\x2f\xfd"):
+        raise InputError("FILE", f"{label} is compressed (zstd); give the text: zstd -dc FILE | tilewright explain -")
+    body = head.lstrip(b"\0")  # a log that was cut while its writer kept the file open begins with a hole
+    if body.count(0) > BINARY_SHARE * len(body):
+        raise InputError("FILE", f"{label} is no text: it is full of NUL bytes; give a log (`inspect` reads binaries).")
+
+
+def _candidates(region: bytes) -> list[tuple[int, int, int, tuple[Rule, ...]]]:
+    """(line start, line end, where the literal stands, rules) of every line with a literal, in order."""
+    found: list[tuple[int, int, int, tuple[Rule, ...]]] = []
+    size = len(region)
+    for needle, meant in [*needles().items(), *((needle, ()) for needle in _UNKNOWN_NEEDLES)]:
+        at = region.find(needle)
+        while at >= 0:
+            start = region.rfind(b"\n", 0, at) + 1
+            end = region.find(b"\n", at)
+            end = size if end < 0 else end
+            found.append((start, end, at, meant))
+            at = region.find(needle, end)
+    found.sort(key=lambda item: (item[0], item[2]))
+    return found
+
+
+def scan(stream: BinaryIO, label: str = "log") -> Scan:
+    """Everything known, and every unknown error, in `stream`.
+
+    Raises:
+        InputError: it is no text (binary, compressed, UTF-16).
+    """
+    result = Scan()
+    for region in _regions(stream):
+        if not result.bytes:
+            _check_text(region[:BLOCK_BYTES], shown(label))
+        result.bytes += len(region)
+        line, counted = result.lines, 0
+        for (start, end), literals in groupby(_candidates(region), key=lambda item: (item[0], item[1])):
+            line += region.count(b"\n", counted, start)
+            counted = start
+            _line(result, line + 1, region, start, end, list(literals))
+        result.lines = line + region.count(b"\n", counted)
+        if not region.endswith(b"\n"):
+            result.lines += 1
+    return result
+
+
+def _line(
+    result: Scan, line: int, region: bytes, start: int, end: int, literals: list[tuple[int, int, int, tuple[Rule, ...]]]
+) -> None:
+    """One line that holds literals: the rules that know it, or an unknown error."""
+    tried: dict[str, bool] = {}
+    text = ""
+    for _, _, at, meant in literals:
+        piece = clean(region[max(start, at - WINDOW_BYTES) : min(end, at + WINDOW_BYTES)])
+        text = text or piece
+        for rule in meant:
+            if not tried.get(rule.id):
+                tried[rule.id] = _known(result, rule, line, piece)
+    if not any(tried.values()):
+        _note_unknown(result, line, text)
+
+
+def _known(result: Scan, rule: Rule, line: int, text: str) -> bool:
+    found = compiled(rule.id).search(text)
+    if found is None:
+        return False
+    hit = result.hits.get(rule.id)
+    if hit is None:
+        hit = result.hits[rule.id] = Hit(rule, 0, line, line, text[:QUOTE])
+    hit.count += 1
+    hit.last_line = line
+    figures = {key: value.strip() for key, value in found.groupdict().items() if value is not None}
+    if figures and len(hit.figures) < MAX_VARIANTS and figures not in hit.figures:
+        hit.figures.append(figures)
+    kernel = _GENERATED.search(text)
+    if kernel and len(hit.kernels) < MAX_VARIANTS and kernel[1] not in hit.kernels:
+        hit.kernels.append(kernel[1])
+    return True
+
+
+def _note_unknown(result: Scan, line: int, text: str) -> None:
+    if _UNKNOWN.search(text) is None:
+        return
+    key = template_of(text)
+    item = result.unknown.get(key)
+    if item is not None:
+        item.count += 1
+    elif len(result.unknown) < MAX_UNKNOWN:
+        result.unknown[key] = Unknown(key, 1, line, text[:QUOTE])
+    else:
+        result.unknown_more += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from typing import Final
 
@@ -61,8 +62,17 @@ def _named(config: KernelConfig) -> str:
     return f"{'x'.join(map(str, config.tile))} {config.a} x {config.b} grouped, {config.fusion}{swap}"
 
 
-def _said(config: KernelConfig, budget: Budget) -> str:
-    text = f"{_named(config)}: {budget.smem_bytes or 0:,} bytes, {budget.stages} stages."
+def _said(pairs: Iterable[tuple[KernelConfig, Budget]]) -> list[str]:
+    """A sentence for each group of tiles whose bytes come about in the same way."""
+    groups: dict[tuple[int | None, int | None, str | None], list[tuple[KernelConfig, Budget]]] = {}
+    for config, budget in pairs:
+        groups.setdefault((budget.smem_bytes, budget.stages, budget.cause), []).append((config, budget))
+    return [_group(found) for found in groups.values()]
+
+
+def _group(found: list[tuple[KernelConfig, Budget]]) -> str:
+    budget = found[0][1]
+    text = f"{' and '.join(_named(config) for config, _ in found)}: {budget.smem_bytes or 0:,} bytes."
     if budget.cause:
         text += f" {budget.cause}"
     fix = next(iter(budget.fixes or ()), None)
@@ -88,18 +98,18 @@ def _cutlass(hit: Hit) -> list[str]:
         if need is None or limit is None:
             continue
         lines.append(_over(need, limit))
-        lines += [_said(config, budget) for config, budget in _known_tiles() if budget.smem_bytes == need]
+        lines += _said(pair for pair in _known_tiles() if pair[1].smem_bytes == need)
     return lines
 
 
 def _cutlass_tile(hit: Hit) -> list[str]:
     """The tiles behind a generated file's name (`sm120_M256_...`) that can never run."""
     rows = {int(found[1]) for name in hit.kernels if (found := _M.match(name))}
-    return [
-        _said(config, budget)
+    return _said(
+        (config, budget)
         for config, budget in _known_tiles()
         if budget.status == "overflow" and (not rows or config.tile[0] in rows)
-    ]
+    )
 
 
 def _triton(hit: Hit) -> list[str]:

@@ -21,7 +21,7 @@ from tilewright.formats.elements import NVFP4_VECTOR
 from tilewright.models.records import Gqa, GroupedOutput, Layer, Mla, Model
 from tilewright.models.stages import stage_bounds, stage_of
 
-__all__ = ["KV_LAYOUTS", "KvCache", "kv_cache"]
+__all__ = ["KV_LAYOUTS", "KvCache", "cached_bytes", "indexer_bytes", "kv_cache", "state_bytes"]
 
 KV_LAYOUTS: Final = ("bf16", "f16", "fp8", "fp8_ds_mla", "nvfp4")
 _F32 = 4
@@ -68,7 +68,8 @@ class KvCache:
         return (room - windowed * self.window) // self.growing_per_token
 
 
-def _indexer_bytes(model: Model, layer: Layer) -> int:
+def indexer_bytes(model: Model, layer: Layer) -> int:
+    """Bytes that a layer's sparse-attention indexer keeps of one token: its key in FP8 and one FP32 scale."""
     if not layer.indexer or model.indexer is None:
         return 0
     return model.indexer.head_dim + _F32
@@ -97,7 +98,18 @@ def _gqa_bytes(gqa: Gqa, layout: str, ranks: int) -> int:
     return values * _BF16
 
 
-def _state_bytes(model: Model, layer: Layer, ranks: int) -> int:
+def cached_bytes(model: Model, layer: Layer, layout: str, ranks: int) -> int:
+    """Bytes that one layer keeps of one token on one of `ranks` GPUs that share its attention, the indexer's key not
+    included; 0 for a layer without a growing cache and for one whose cache is not known (DeepSeek V4)."""
+    if layer.mixer not in ("attention", "sliding"):
+        return 0
+    own = model.sliding if layer.mixer == "sliding" and model.sliding else model.attention
+    if isinstance(own, GroupedOutput):
+        return 0
+    return _mla_bytes(own, layout) if isinstance(own, Mla) else _gqa_bytes(own, layout, ranks)
+
+
+def state_bytes(model: Model, layer: Layer, ranks: int) -> int:
     """Bytes of the state of one linear-attention or Mamba layer: convolution inputs in BF16, the state in FP32."""
     if layer.mixer == "linear" and model.linear is not None:
         linear = model.linear
@@ -137,15 +149,11 @@ def kv_cache(
             continue
         stage = stage_of(layer.index, bounds)
         if layer.mixer not in ("attention", "sliding"):
-            fixed[stage] += _state_bytes(model, layer, parallel_ranks)
+            fixed[stage] += state_bytes(model, layer, parallel_ranks)
             continue
         counted += 1
-        own = model.sliding if layer.mixer == "sliding" and model.sliding else attention
-        size = (
-            _mla_bytes(own, layout) + _indexer_bytes(model, layer)
-            if isinstance(own, Mla)
-            else _gqa_bytes(own, layout, parallel_ranks)
-        )
+        size = cached_bytes(model, layer, layout, parallel_ranks)
+        size += indexer_bytes(model, layer) if isinstance(attention, Mla) else 0
         (sliding if layer.mixer == "sliding" else full)[stage] += size
     # The stage with the largest cache decides how many tokens fit.
     fullest = max(range(pp), key=lambda stage: full[stage] + sliding[stage])

@@ -1,0 +1,273 @@
+"""One pass of tokens through a model on one GPU, term by term: what decode, verification, drafts and prefill share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
+
+from tilewright.hardware.gpu import GIGA
+from tilewright.models.memory import shard
+from tilewright.models.records import Mla
+from tilewright.serving.attention import mixing
+from tilewright.serving.coefficients import Coefficients
+from tilewright.serving.kernels import Basis, Kernel, MoeShape, collective_time, gemm_time, moe_time, reached_bandwidth
+from tilewright.serving.profile import LayerKind, Profile, Row
+from tilewright.serving.scenario import Scenario
+
+__all__ = ["TERMS", "Sum", "add_head", "add_layers", "moe_shape"]
+
+TERMS: Final[dict[str, str]] = {
+    "experts": "routed experts",
+    "attention": "attention, reading the cache",
+    "scan": "attention, one block a sequence",
+    "index": "sparse-attention indexer",
+    "projections": "attention projections",
+    "shared": "shared experts",
+    "dense": "dense MLP",
+    "router": "router",
+    "small": "norms, activations and other small kernels",
+    "allreduce": "all-reduces",
+    "gather": "gathering tokens for the experts",
+    "dcp": "context-parallel exchanges",
+    "head": "output head",
+    "sampling": "logits and sampling",
+    "handoff": "pipeline hand-overs",
+    "bubble": "pipeline bubble",
+    "launch": "kernel launches without a graph",
+    "chunks": "waiting between chunks",
+    "idle": "idle between steps",
+}
+"""Terms of a step: their keys and how they are called, in the order in which they are shown."""
+
+_SMALL_MIXER: Final[dict[str, int]] = {"mla": 9, "gqa": 6, "linear": 7, "mamba": 6, "none": 0}
+"""Kernels of a layer that are neither a GEMM nor a collective, by what mixes its tokens: norm with residual, norms of
+queries and keys, rotation, cache write, attention and its reduction, gate; MLA adds its latent norms and copies, a
+recurrent layer its convolution, gates and gated norm."""
+_SMALL_MLP: Final[dict[str, int]] = {"moe": 5, "dense": 2, "none": 0}
+"""The same of the other half: norm with residual, activation; with experts the choice of experts and adding up."""
+_SMALL_INDEXER: Final = 4
+_SMALL_SAMPLING: Final = 12
+_MOE_KERNELS: Final = 8
+_BF16: Final = 2
+_F32: Final = 4
+_LOGIT_PASSES: Final = 3
+"""Times that sampling reads or writes all logits of a token (scale, softmax, draw)."""
+_COMPONENT_TERM: Final[dict[str, str]] = {
+    "attention": "projections", "linear_attention": "projections", "mamba": "projections", "indexer": "index",
+    "shared_experts": "shared", "dense_mlp": "dense", "router": "router", "latent": "shared", "mtp": "projections",
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Sum:
+    """Terms gathered so far: key -> seconds; beside them bounds, the hardware's limit and the part that was measured.
+
+    `kernels` counts launches. `why` keeps what kernel estimates had to say about themselves.
+    """
+
+    times: dict[str, float] = field(default_factory=dict[str, float])
+    low_s: float = 0.0
+    high_s: float = 0.0
+    limit_s: float = 0.0
+    limit_known: bool = True
+    measured: dict[str, float] = field(default_factory=dict[str, float])
+    bounds: dict[str, float] = field(default_factory=dict[str, float])
+    kernels: int = 0
+    why: set[str] = field(default_factory=set[str])
+
+    @property
+    def time_s(self) -> float:
+        return sum(self.times.values())
+
+    def add(
+        self, term: str, time_s: float, *, bound: str, limit_s: float | None = 0.0, low: float = 1.0,
+        high: float = 1.0, measured: bool = False, count: int = 1,
+    ) -> None:  # fmt: skip
+        if time_s <= 0:
+            return
+        self.times[term] = self.times.get(term, 0.0) + time_s
+        self.low_s += time_s * low
+        self.high_s += time_s * high
+        self.bounds[bound] = self.bounds.get(bound, 0.0) + time_s
+        if limit_s is None:
+            self.limit_known = False
+        else:
+            self.limit_s += limit_s
+        if measured:
+            self.measured[term] = self.measured.get(term, 0.0) + time_s
+        self.kernels += count
+
+    def kernel(self, term: str, kernel: Kernel, count: float) -> None:
+        if count <= 0 or kernel.time_s <= 0:
+            return
+        self.add(
+            term,
+            kernel.time_s * count,
+            bound=kernel.bound,
+            limit_s=None if kernel.limit_s is None else kernel.limit_s * count,
+            low=kernel.low_s / kernel.time_s,
+            high=kernel.high_s / kernel.time_s,
+            measured=kernel.measured,
+            count=round(count),
+        )
+        if kernel.why and not kernel.measured:
+            self.why.add(kernel.why)
+
+    def merge(self, other: Sum, term: str | None = None) -> None:
+        """Add everything of `other`; with `term`, all its time under that one."""
+        for key, value in other.times.items():
+            name = term or key
+            self.times[name] = self.times.get(name, 0.0) + value
+        for key, value in other.measured.items():
+            name = term or key
+            self.measured[name] = self.measured.get(name, 0.0) + value
+        for key, value in other.bounds.items():
+            self.bounds[key] = self.bounds.get(key, 0.0) + value
+        self.low_s += other.low_s
+        self.high_s += other.high_s
+        self.limit_s += other.limit_s
+        self.limit_known = self.limit_known and other.limit_known
+        self.kernels += other.kernels
+        self.why |= other.why
+
+
+@lru_cache(maxsize=256)
+def moe_shape(kind: LayerKind, topk: int) -> MoeShape | None:
+    """The routed experts of a kind of layer; None where it has none."""
+    first = kind.component("experts_w13")
+    second = kind.component("experts_w2")
+    if not first or not second:
+        return None
+    w13, w2 = first[0].weight, second[0].weight
+    return MoeShape(w13.inn, w2.inn, topk, w13.count, w13.parts > 1, first[0].format)
+
+
+def _mixer(scenario: Scenario, kind: LayerKind) -> str:
+    if kind.mixer in ("attention", "sliding"):
+        return "mla" if isinstance(scenario.model.attention, Mla) else "gqa"
+    return kind.mixer
+
+
+def _add_mixer(
+    out: Sum, scenario: Scenario, kind: LayerKind, count: int, sequences: int, new: int, context: int,
+    coefs: Coefficients, *, prefill: bool,
+) -> None:  # fmt: skip
+    parallel = scenario.parallel
+    mixed = mixing(scenario, kind, sequences, new, context, coefs, prefill=prefill)
+    out.add(
+        "attention", mixed.time_s * count, bound="memory" if mixed.memory_bound else "compute",
+        limit_s=None if mixed.limit_s is None else mixed.limit_s * count, low=0.8, high=1.4, count=count,
+    )  # fmt: skip
+    out.add("index", mixed.index_s * count, bound="memory", low=0.7, high=1.5, count=count)
+    out.add("scan", mixed.scan_s * count, bound="latency", low=0.5, high=1.7, count=0)
+    if parallel.dcp > 1 and kind.mixer == "attention":
+        tokens = sequences * new
+        own = scenario.model.attention
+        width = getattr(own, "kv_lora_rank", 0) or own.heads * getattr(own, "head_dim", 128)
+        heads = max(1, own.heads // parallel.attention_tp)
+        query = tokens * heads * parallel.dcp * (getattr(own, "cached", 0) or 128) * _BF16
+        result = tokens * heads * parallel.dcp * (width if hasattr(own, "cached") else 128) * _BF16
+        for op, size in (("all_gather", query), ("all_gather", tokens * own.heads * _F32), ("reduce_scatter", result)):
+            out.kernel("dcp", collective_time(scenario.gpu.key, parallel.dcp, max(1, size), op, None, coefs), count)
+        out.add("small", 3 * coefs.small_kernel_s * count, bound="latency", count=3 * count)
+
+
+def add_layers(
+    out: Sum,
+    scenario: Scenario,
+    layers: tuple[tuple[LayerKind, int], ...],
+    sequences: int,
+    new: int,
+    context: int,
+    coefs: Coefficients,
+    basis: Basis,
+    *,
+    prefill: bool = False,
+) -> None:
+    """The layers of one pipeline stage, for `sequences` sequences of one copy of the model, `new` tokens each."""
+    parallel, model, gpu = scenario.parallel, scenario.model, scenario.gpu
+    tokens = sequences * new
+    own_sequences = -(-sequences // parallel.attention_dp)
+    own_tokens = own_sequences * new
+    bandwidth = reached_bandwidth(gpu)
+    hidden_bytes = model.hidden * _BF16
+    for kind, count in layers:
+        for gemm in kind.gemms(parallel):
+            if gemm.component.startswith("experts"):
+                continue
+            if gemm.component == "indexer" and not scenario.sparse:
+                continue
+            term = _COMPONENT_TERM.get(gemm.component, "projections")
+            m = own_tokens if term in ("projections", "index") or parallel.replicate_dense else tokens
+            if gemm.batched_heads:
+                # Two batched products over the heads (absorption); in prefill one ordinary GEMM of the same size.
+                kernel = gemm_time(gpu.key, gemm.format, m, gemm.n, gemm.k, basis)
+                out.kernel(term, kernel, count)
+                out.add(term, coefs.small_kernel_s * count, bound="latency", count=count)
+                continue
+            out.kernel(term, gemm_time(gpu.key, gemm.format, m, gemm.n, gemm.k, basis), count)
+        shape = moe_shape(kind, model.moe.topk if model.moe else 1)
+        if shape is not None:
+            kernel = moe_time(
+                gpu.key, shape, tokens, parallel.expert_tp, parallel.ep, scenario.engine, scenario.moe_backend, coefs,
+                basis,
+            )  # fmt: skip
+            out.kernel("experts", kernel, count)
+            out.kernels += (_MOE_KERNELS - 1) * count
+        _add_mixer(out, scenario, kind, count, own_sequences, new, context, coefs, prefill=prefill)
+        small = _SMALL_MIXER[_mixer(scenario, kind)] + _SMALL_MLP[kind.mlp]
+        if kind.indexer and scenario.sparse:
+            small += _SMALL_INDEXER
+        traffic = small * 2.0 * tokens * hidden_bytes / bandwidth
+        out.add("small", (small * coefs.small_kernel_s + traffic) * count, bound="latency", count=small * count)
+        _add_collectives(out, scenario, kind, count, tokens, own_tokens, coefs, basis)
+
+
+def _add_collectives(
+    out: Sum, scenario: Scenario, kind: LayerKind, count: int, tokens: int, own_tokens: int, coefs: Coefficients,
+    basis: Basis,
+) -> None:  # fmt: skip
+    parallel, gpu = scenario.parallel, scenario.gpu
+    size = tokens * scenario.model.hidden * _BF16
+    backend = scenario.allreduce_backend
+    halves = (kind.mixer != "none") + (kind.mlp != "none")
+    if parallel.attention_dp == 1:
+        kernel = collective_time(gpu.key, parallel.tp, size, "all_reduce", backend, coefs, basis)
+        out.kernel("allreduce", kernel, halves * count)
+        return
+    if kind.mixer != "none":
+        own = own_tokens * scenario.model.hidden * _BF16
+        out.kernel(
+            "allreduce",
+            collective_time(gpu.key, parallel.attention_tp, own, "all_reduce", backend, coefs, basis),
+            count,
+        )
+    if kind.mlp != "none" and not (parallel.replicate_dense and kind.mlp == "dense"):
+        # Tokens of all copies of the attention come together for the MLP and go back.
+        for op in ("all_gather", "reduce_scatter"):
+            out.kernel("gather", collective_time(gpu.key, parallel.tp, size, op, None, coefs, basis), count)
+
+
+def _row(made: Profile, component: str) -> Row | None:
+    return next((row for row in made.outside if row.weight.component == component), None)
+
+
+def add_head(out: Sum, scenario: Scenario, made: Profile, tokens: int, coefs: Coefficients, basis: Basis) -> None:
+    """The output head for `tokens` positions, their logits gathered from all ranks, and sampling."""
+    parallel, gpu = scenario.parallel, scenario.gpu
+    row = _row(made, "lm_head") or _row(made, "embedding")
+    if row is None:
+        return
+    _, n, k = shard(row.weight, parallel)
+    out.kernel("head", gemm_time(gpu.key, row.format, tokens, n, k, basis), 1)
+    vocab = scenario.model.vocab
+    if parallel.tp > 1:
+        size = tokens * vocab * _BF16
+        out.kernel("sampling", collective_time(gpu.key, parallel.tp, size, "all_gather", None, coefs, basis), 1)
+    passes = _LOGIT_PASSES * tokens * vocab * _F32
+    bandwidth = gpu.bandwidth().value
+    out.add(
+        "sampling", _SMALL_SAMPLING * coefs.small_kernel_s + passes / reached_bandwidth(gpu), bound="latency",
+        limit_s=passes / (bandwidth * GIGA) / _LOGIT_PASSES if bandwidth else None, count=_SMALL_SAMPLING,
+    )  # fmt: skip

@@ -224,7 +224,7 @@ def test_a_missing_or_impossible_path_is_one_sentence(tmp_path: Path) -> None:
 def test_an_empty_file_becomes_a_store_but_is_none_yet(tmp_path: Path) -> None:
     path = tmp_path / "s"
     path.touch()
-    with pytest.raises(InputError, match="no results yet"):
+    with pytest.raises(InputError, match="holds nothing yet"):
         Store.read(path)
     with Store.append_to(path) as store:
         assert store.append([result()]) == 1

@@ -28,10 +28,20 @@ if TYPE_CHECKING:
 )
 @click.option("--observe", metavar="FILE.json", help="Snapshot of the running host (docs/observe-schema.md).")
 @click.option("--log", "log_file", metavar="FILE", help="The server's log.")
+@click.option(
+    "--journal",
+    metavar="[FILE]",
+    is_flag=False,
+    flag_value="",
+    help="Learn from recorded experiments: FILE, or your own store ($TILEWRIGHT_STORE, else your data folder).",
+)
 @click.option("--tp", type=click.IntRange(1, 1024), help="Tensor-parallel size; default: all GPUs.")
 @click.option("--pp", type=click.IntRange(1, 1024), help="Pipeline stages; default: 1.")
 @click.option("--ep", type=click.IntRange(1, 1024), help="Expert-parallel size; default: 1.")
 @click.option("--out", metavar="DIR", help="Write plan.md and plan.json there; default: plan.md on stdout.")
+@click.option(
+    "--series", metavar="DIR", help="Write the next of plan-01.md, plan-02.md, ... there: what was tried, what is next."
+)
 @click.option("--force", is_flag=True, help="Replace files in --out that tilewright did not write or that were edited.")
 @output_options
 def command(
@@ -43,10 +53,12 @@ def command(
     library: str | None,
     observe: str | None,
     log_file: str | None,
+    journal: str | None,
     tp: int | None,
     pp: int | None,
     ep: int | None,
     out: str | None,
+    series: str | None,
     force: bool,
     as_json: bool,
     quiet: bool,
@@ -60,7 +72,12 @@ def command(
     from tilewright.plan.make import plan
     from tilewright.report.plan_text import markdown
 
+    if journal == "":
+        from tilewright.store import default_path
+
+        journal = str(default_path())
     result = plan(
+        journal=journal,
         model=model,
         gpu=gpu,
         gpus=gpus,
@@ -80,6 +97,10 @@ def command(
         from tilewright.report.plan_files import write_plan
 
         written = write_plan(Path(out), markdown(result), document, force=force)
+    if series is not None:
+        from tilewright.report.plan_files import write_next
+
+        written = write_next(Path(series), markdown(result), document)
     if as_json:
         output.document(result)
     elif written is None:

@@ -23,6 +23,7 @@ COMMANDS: dict[str, Command] = {
     "fix": Command("tilewright.cli.fix", "A patch or blocklist for the library tactics that can never run."),
     "collectives": Command("tilewright.cli.collectives", "What the CUTLASS headers on this machine can do."),
     "probe": Command("tilewright.cli.probe", "Compile the real types: sizes, registers, spills. Needs nvcc, no GPU."),
+    "verify": Command("tilewright.cli.verify", "Build, launch and check kernels on this GPU; one bundle to share."),
     "inspect": Command("tilewright.cli.inspect", "What a GPU binary or wheel holds, and on which GPUs it runs."),
     "gpus": Command("tilewright.cli.gpus", "GPUs and their limits, each figure with its source."),
     "models": Command(
@@ -30,5 +31,7 @@ COMMANDS: dict[str, Command] = {
         "Models, their shapes and quantised checkpoints, each figure with its source.",
     ),
     "explain": Command("tilewright.cli.explain", "What a log says: causes, exact arithmetic, fixes; unknown errors."),
+    "record": Command("tilewright.cli.record", "One experiment into the journal: what was changed, what it gave."),
+    "journal": Command("tilewright.cli.journal", "What was tried, what it gave, what came of it."),
     "results": Command("tilewright.cli.results", "What was measured: the result store listed, compared, exported."),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import InputError, UnknownNameError, shown
 from tilewright.hardware.names import resolve_gpu
@@ -19,6 +19,9 @@ from tilewright.plan.registry import Need, Rule, rules
 from tilewright.plan.snapshot import Snapshot, load_snapshot
 from tilewright.plan.target import Target
 from tilewright.plan.versions import version_key
+
+if TYPE_CHECKING:
+    from tilewright.journal.experiment import Recorded
 
 MAX_GPUS = 1024
 """More GPUs than any one plan here is for; a guard against typing errors."""
@@ -193,9 +196,11 @@ def _merge(facts: Iterable[Fact]) -> dict[str, Any]:
     return baseline
 
 
-def make_plan(target: Target) -> Plan:
-    """Run every rule on `target` and rank what they found."""
+def make_plan(target: Target, experiments: Iterable[Recorded] | None = None) -> Plan:
+    """Run every rule on `target` and rank what they found, in the light of the `experiments` of a journal."""
     outcomes, missing = run_rules(target)
+    drafts = [item for item in outcomes if isinstance(item, Draft)]
+    rejected = [item for item in outcomes if isinstance(item, Rejected)]
     baseline = _merge(item for item in outcomes if isinstance(item, Fact))
     claims = [item for item in outcomes if isinstance(item, Claim)]
     baseline["claims"] = [
@@ -206,17 +211,27 @@ def make_plan(target: Target) -> Plan:
         {"input": _GIVES[need], "would_add": sorted(set(looks))} for need, looks in sorted(missing.items())
     ]
     baseline["notes"] = [*target.model.notes, *target.model.problems, *target.notes]
-    return Plan(
-        target=_target_keys(target),
-        baseline=baseline,
-        findings=rank(item for item in outcomes if isinstance(item, Draft)),
-        rejected=[item for item in outcomes if isinstance(item, Rejected)],
-    )
+    if experiments is not None:
+        from tilewright.journal.learn import learn
+
+        learnt = learn(drafts, rejected, experiments, _target_keys(target))
+        drafts, rejected, baseline["tried"] = learnt.drafts, learnt.rejected, learnt.tried
+    return Plan(target=_target_keys(target), baseline=baseline, findings=rank(drafts), rejected=rejected)
 
 
-def plan(**inputs: Any) -> Plan:
-    """The plan for a model on GPUs: `make_target`'s arguments, one ranked answer (DESIGN 4.6)."""
-    return make_plan(make_target(**inputs))
+def plan(*, journal: str | Path | None = None, **inputs: Any) -> Plan:
+    """The plan for a model on GPUs: `make_target`'s arguments, one ranked answer (DESIGN 4.6).
+
+    With `journal` (a store with experiments) it does not propose again what was done or refuted under the same
+    conditions, and says what was tried.
+    """
+    target = make_target(**inputs)
+    if journal is None:
+        return make_plan(target)
+    from tilewright.journal.journal import Journal, standing
+
+    with Journal.read(Path(journal)) as opened:
+        return make_plan(target, standing(opened.entries()))
 
 
 __all__ = ["make_plan", "make_target", "plan", "run_rules"]

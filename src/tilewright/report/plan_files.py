@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -84,6 +85,63 @@ def _write_temp(folder: Path, name: str, content: bytes) -> str:
     return temp
 
 
+def _place(out: Path, paths: tuple[Path, Path], contents: tuple[bytes, bytes]) -> None:
+    """Both files, each whole before either takes its name."""
+    temps: list[str] = []
+    try:
+        for path, content in zip(paths, contents, strict=True):
+            temps.append(_write_temp(out, path.name, content))
+        for path, temp in zip(paths, list(temps), strict=True):
+            Path(temp).replace(path)
+            temps.remove(temp)
+    finally:
+        for temp in temps:
+            with contextlib.suppress(OSError):
+                Path(temp).unlink()
+
+
+_NUMBERED = re.compile(r"plan-(\d{2,6})\.(?:md|json)\Z")
+
+
+def write_next(out: Path, markdown: str, document: bytes) -> tuple[Path, Path]:
+    """Write the next pair `plan-NN.md` and `plan-NN.json` of a series into the folder `out` (made if missing).
+
+    Older ones are never touched; two writers at the same time get different numbers.
+
+    Raises:
+        InputError: the folder cannot be used.
+    """
+    label = shown(str(out))
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        taken = [int(found[1]) for path in out.iterdir() if (found := _NUMBERED.match(path.name))]
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        msg = f"--series {label} cannot be made or is no folder: {reason}; give a folder that you may write to."
+        raise InputError("series", msg) from None
+    number = max(taken, default=0)
+    while True:
+        number += 1
+        paths = out / f"plan-{number:02d}.md", out / f"plan-{number:02d}.json"
+        try:
+            with paths[1].open("xb"):  # takes the number
+                pass
+        except FileExistsError:
+            continue
+        except OSError as error:
+            msg = f"--series {label} cannot be written: {error.strerror or error}; give a folder that you may write to."
+            raise InputError("series", msg) from None
+        try:
+            _place(out, paths, (seal(markdown).encode(), document + b"\n"))
+        except OSError as error:
+            for path in paths:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+            msg = f"--series {label} cannot be written to: {error.strerror or error}; nothing was written."
+            raise InputError("series", msg) from None
+        return paths
+
+
 def write_plan(out: Path, markdown: str, document: bytes, *, force: bool = False) -> tuple[Path, Path]:
     """Write both files into the folder `out` (made if missing) and answer their paths.
 
@@ -101,18 +159,9 @@ def write_plan(out: Path, markdown: str, document: bytes, *, force: bool = False
     if not force:
         for path in paths:
             check_ours(path)
-    temps: list[str] = []
     try:
-        for path, content in zip(paths, (seal(markdown).encode(), document + b"\n"), strict=True):
-            temps.append(_write_temp(out, path.name, content))
-        for path, temp in zip(paths, list(temps), strict=True):
-            Path(temp).replace(path)
-            temps.remove(temp)
+        _place(out, paths, (seal(markdown).encode(), document + b"\n"))
     except OSError as error:
         msg = f"--out {label} cannot be written to: {error.strerror or error}; give a folder that you may write to."
         raise InputError("out", msg) from None
-    finally:
-        for temp in temps:
-            with contextlib.suppress(OSError):
-                Path(temp).unlink()
     return paths

@@ -52,6 +52,19 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         """CREATE TRIGGER results_stay BEFORE DELETE ON results
             BEGIN SELECT RAISE(ABORT, 'results are append-only'); END""",
     ),
+    (
+        """CREATE TABLE experiments (
+            id INTEGER PRIMARY KEY,
+            digest TEXT NOT NULL UNIQUE,
+            at TEXT NOT NULL,
+            finding TEXT NOT NULL,
+            document BLOB NOT NULL
+        )""",
+        """CREATE TRIGGER experiments_are_kept BEFORE UPDATE ON experiments
+            BEGIN SELECT RAISE(ABORT, 'experiments are append-only'); END""",
+        """CREATE TRIGGER experiments_stay BEFORE DELETE ON experiments
+            BEGIN SELECT RAISE(ABORT, 'experiments are append-only'); END""",
+    ),
 )
 """Statements that lead from schema version n to n + 1. A landed one is never edited: a change is a new entry."""
 SCHEMA_VERSION: Final = len(MIGRATIONS)
@@ -170,7 +183,7 @@ def open_readable(path: Path) -> sqlite3.Connection:
         InputError: it is not there, cannot be read, or is no store of this or an older version.
     """
     if not path.is_file():
-        msg = f"There is no store at {shown(str(path))}; `tilewright bench` makes one, or name yours with --store."
+        msg = f"There is no store at {shown(str(path))}; `bench` and `record` make one, or name yours with --store."
         raise InputError("store", msg)
     _check_header(path)
     quoted = path.resolve().as_uri()
@@ -194,9 +207,9 @@ def open_readable(path: Path) -> sqlite3.Connection:
         except BaseException:
             connection.close()
             raise
-        if version < SCHEMA_VERSION:
+        if version == 0:
             connection.close()
-            msg = f"{shown(str(path))} holds no results yet; `tilewright bench` fills it, or name another --store."
+            msg = f"{shown(str(path))} holds nothing yet; `bench` and `record` fill it, or name another --store."
             raise InputError("store", msg)
         return connection
     raise _refusal(path, last or sqlite3.OperationalError("it cannot be opened"))

@@ -1,0 +1,89 @@
+"""`Journal`: experiments in, experiments out; nothing in it is changed or dropped. It shares the results' file."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from tilewright.errors import InputError, shown
+from tilewright.journal.experiment import Experiment, Recorded, check
+from tilewright.store.database import open_readable, open_writable, patiently
+from tilewright.store.result import canonical
+
+_DECODER = msgspec.json.Decoder(Experiment)
+
+
+class Journal:
+    """The experiments in a store. Opened with `append_to` to write, `read` to read; closes with `with`."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
+        self.path = path
+
+    @classmethod
+    def append_to(cls, path: Path) -> Self:
+        """Open `path` for appending; it is made where it is missing. Raises InputError where it cannot be used."""
+        return cls(open_writable(path), path)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Open `path` for reading only. Raises InputError where it is missing or no store."""
+        return cls(open_readable(path), path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def record(self, experiment: Experiment) -> Recorded:
+        """Append `experiment`; the same one is kept once.
+
+        Raises:
+            InputError: it says what cannot be, corrects an entry that is not there, or the file cannot be written.
+        """
+        check(experiment)
+        if experiment.supersedes is not None and experiment.supersedes not in {item.id for item in self.entries()}:
+            msg = f"--supersedes {experiment.supersedes}: there is no such entry; `tilewright journal` lists them."
+            raise InputError("supersedes", msg)
+        digest = hashlib.sha256(canonical(experiment)).hexdigest()
+        row = (digest, experiment.at, experiment.finding, msgspec.json.encode(experiment))
+        sql = "INSERT OR IGNORE INTO experiments (digest, at, finding, document) VALUES (?, ?, ?, ?)"
+        try:
+            patiently(lambda: self._connection.execute(sql, row))
+            (ident,) = self._connection.execute("SELECT id FROM experiments WHERE digest = ?", (digest,)).fetchone()
+        except sqlite3.Error as error:
+            msg = f"The journal {shown(str(self.path))} cannot be written: {error}; nothing was recorded."
+            raise InputError("store", msg) from None
+        return Recorded(id=ident, experiment=experiment)
+
+    def entries(self) -> list[Recorded]:
+        """Every experiment, oldest first. A store of before there were journals has none.
+
+        Raises:
+            InputError: the file is damaged.
+        """
+        try:
+            (there,) = self._connection.execute(
+                "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'experiments'"
+            ).fetchone()
+            if not there:
+                return []
+            rows = self._connection.execute("SELECT id, document FROM experiments ORDER BY id").fetchall()
+            return [Recorded(id=ident, experiment=_DECODER.decode(document)) for ident, document in rows]
+        except (sqlite3.Error, msgspec.DecodeError, UnicodeDecodeError) as error:
+            msg = f"The journal {shown(str(self.path))} is damaged: {error}; restore it from a copy or an export."
+            raise InputError("store", msg) from None
+
+
+def standing(entries: list[Recorded]) -> list[Recorded]:
+    """The entries that no later one corrects."""
+    gone = {item.experiment.supersedes for item in entries}
+    return [item for item in entries if item.id not in gone]

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from tilewright.errors import InputError
 from tilewright.models.checkpoint import COMPONENTS, Checkpoint
 from tilewright.models.formats import SCALE_COLS, WeightFormat
-from tilewright.models.inventory import Weight, weights
-from tilewright.models.memory import Parallel
+from tilewright.models.inventory import Weight
+from tilewright.models.memory import Parallel, row_groups
 from tilewright.models.records import GroupedOutput, Model
 
 __all__ = ["SIZES", "TpVerdict", "legal_tp", "tp_verdict"]
@@ -112,10 +112,8 @@ def tp_verdict(model: Model, parallel: Parallel, checkpoint: Checkpoint | None =
     experts = checkpoint.experts or (model.moe.experts if model.moe else 0)
     if parallel.ep > 1 and experts % parallel.ep:
         problems.append(f"{experts} experts do not divide over {parallel.ep} expert-parallel groups")
-    for row in weights(model):
-        if row.mtp:
-            continue
-        problem, note = _matrix(row, checkpoint.format_of(row, model.dtype), parallel)
+    for group in row_groups(model, checkpoint):
+        problem, note = _matrix(group.row, group.format, parallel)
         if problem:
             problems.append(problem)
         if note:

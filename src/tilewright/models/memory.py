@@ -7,6 +7,7 @@ graphs) is not modelled; it is an argument, and zero unless somebody states it.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -18,19 +19,21 @@ from tilewright.models.formats import FORMATS, WeightFormat
 from tilewright.models.inventory import Weight, weights
 from tilewright.models.kv import KV_LAYOUTS, KvCache, kv_cache
 from tilewright.models.records import Model
-from tilewright.models.stages import stage_bounds, stage_of
+from tilewright.models.stages import stage_bounds
 
 __all__ = [
     "KV_LAYOUTS",
     "GpuMemory",
     "KvCache",
     "Parallel",
+    "RowGroup",
     "WeightBytes",
     "component_bytes",
     "component_formats",
     "disk_bytes",
     "gpu_memory",
     "kv_cache",
+    "row_groups",
     "shard",
     "weight_bytes",
 ]
@@ -155,14 +158,19 @@ class WeightBytes:
         return self.runtime - self.stored
 
 
-def _stages_of(row: Weight, bounds: list[int], *, tied: bool) -> list[int]:
-    """The pipeline stages that hold the row: a tied embedding is on the first and on the last."""
-    last = len(bounds) - 1
-    if row.mtp or row.component == "lm_head":
-        return [last]
+def _stage_counts(group: RowGroup, bounds: list[int], *, tied: bool) -> list[tuple[int, int]]:
+    """(stage, weights) of a group over the pipeline stages: a tied embedding is on the first and on the last."""
+    last, row, count = len(bounds) - 1, group.row, len(group.layers)
+    if row.mtp or row.component == "lm_head" or (row.layer is None and row.component != "embedding"):
+        return [(last, count)]
     if row.component == "embedding":
-        return sorted({0, last}) if tied else [0]
-    return [last if row.layer is None else stage_of(row.layer, bounds)]
+        return [(stage, count) for stage in sorted({0, last} if tied else {0})]
+    if last == 0:
+        return [(0, count)]
+    # `layers` ascend, so each stage takes a run of them.
+    layers = [layer for layer in group.layers if layer is not None]
+    cuts = [0, *(bisect_left(layers, bound) for bound in bounds[:-1]), count]
+    return [(stage, cuts[stage + 1] - cuts[stage]) for stage in range(len(bounds))]
 
 
 @lru_cache(maxsize=32)
@@ -177,6 +185,30 @@ def _rows(model: Model, checkpoint: Checkpoint, *, mtp: bool) -> Iterator[Weight
     return (row for row in weights(held) if not row.mtp or (mtp and checkpoint.has_mtp))
 
 
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """Equal weights of several layers, stored in one format. `layers` are the numbers of those layers, ascending (None:
+    outside of layers), one entry a weight."""
+
+    row: Weight
+    format: WeightFormat
+    layers: tuple[int | None, ...]
+
+
+@lru_cache(maxsize=64)
+def row_groups(model: Model, checkpoint: Checkpoint, *, mtp: bool = False) -> tuple[RowGroup, ...]:
+    """The checkpoint's weights, equal ones of different layers together: some dozens instead of thousands."""
+    groups: dict[object, tuple[Weight, WeightFormat, list[int | None]]] = {}
+    for row in _rows(model, checkpoint, mtp=mtp):
+        fmt = checkpoint.format_of(row, model.dtype)
+        key = (
+            row.component, row.out, row.inn, row.cut, row.count, row.heads, row.bias, row.parts, row.mtp, fmt,
+            row.layer is None,
+        )  # fmt: skip
+        groups.setdefault(key, (row, fmt, []))[2].append(row.layer)
+    return tuple(RowGroup(row, fmt, tuple(layers)) for row, fmt, layers in groups.values())
+
+
 def weight_bytes(
     model: Model, checkpoint: Checkpoint | None = None, parallel: Parallel | None = None, *, mtp: bool = False
 ) -> WeightBytes:
@@ -186,14 +218,16 @@ def weight_bytes(
     bounds = stage_bounds(len(model.main_layers), parallel.pp)
     stored = [0] * parallel.pp
     parts: list[dict[str, int]] = [dict.fromkeys(COMPONENTS, 0) for _ in bounds]
-    for row in _rows(model, checkpoint, mtp=mtp):
+    for group in row_groups(model, checkpoint, mtp=mtp):
+        row, fmt = group.row, group.format
         count, rows, columns = shard(row, parallel)
-        fmt = checkpoint.format_of(row, model.dtype)
         bias = _bias_bytes(row, count, rows, FORMATS[model.dtype])
+        on_disk = count * _matrix_bytes(fmt, row, rows, columns, runtime=False) + bias
+        held = count * _matrix_bytes(fmt, row, rows, columns, runtime=True) + bias
         name = "mtp" if row.mtp else row.component
-        for stage in _stages_of(row, bounds, tied=model.tied):
-            stored[stage] += count * _matrix_bytes(fmt, row, rows, columns, runtime=False) + bias
-            parts[stage][name] += count * _matrix_bytes(fmt, row, rows, columns, runtime=True) + bias
+        for stage, weights_there in _stage_counts(group, bounds, tied=model.tied):
+            stored[stage] += weights_there * on_disk
+            parts[stage][name] += weights_there * held
     totals = [sum(part.values()) for part in parts]
     fullest = totals.index(max(totals))
     components = {name: size for name, size in parts[fullest].items() if size}

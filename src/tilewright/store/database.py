@@ -119,9 +119,11 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
     Raises:
         InputError: it is another program's database, or of a newer Tilewright.
     """
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    # One statement, so that all three are of the same moment: another process may be making the file right now.
+    application, version, tables = connection.execute(
+        "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master) "
+        "FROM pragma_application_id, pragma_user_version"
+    ).fetchone()
     if application != APPLICATION_ID and (application or version or tables):
         msg = f"{shown(str(path))} is a database of another program and is left alone; give another --store."
         raise InputError("store", msg)

@@ -5,31 +5,19 @@ from __future__ import annotations
 from tilewright.cost.estimate import Estimate
 from tilewright.serving.coefficients import Coefficients, coefficients, spread
 from tilewright.serving.decode import Step, estimate_of
+from tilewright.serving.defaults import chunk_tokens
 from tilewright.serving.kernels import Basis
 from tilewright.serving.profile import profile, stage_layers
 from tilewright.serving.questions import PrefillQuestion
 from tilewright.serving.scenario import Scenario, scenario_of
 from tilewright.serving.step import Sum, add_head, add_layers
 
-__all__ = ["DEFAULT_CHUNK", "predict_prefill", "prefill_step"]
-
-DEFAULT_CHUNK = 8192
-"""Tokens that an engine takes at once: SGLang's --chunked-prefill-size on cards from 48 to 96 GB, vLLM's
---max-num-batched-tokens from 70 GB up (read in SGLang 0.5.23 and vLLM 0.33.0)."""
-_SMALL_CHUNK = 4096
-"""SGLang 0.5.23 on cards below 40 GB."""
-_VLLM_SMALL_CHUNK = 2048
-"""vLLM 0.33.0 on cards below 70 GB."""
-_SMALL_CARD = 40 << 30
-_LARGE_CARD = 70 << 30
+__all__ = ["chunk_of", "predict_prefill", "prefill_step"]
 
 
 def chunk_of(scenario: Scenario) -> int:
     """Tokens that the engine takes at once by default."""
-    size = scenario.gpu.memory_bytes or _LARGE_CARD
-    if scenario.engine == "vllm":
-        return DEFAULT_CHUNK if size >= _LARGE_CARD else _VLLM_SMALL_CHUNK
-    return _SMALL_CHUNK if size < _SMALL_CARD else DEFAULT_CHUNK
+    return chunk_tokens(scenario.engine, scenario.gpu.memory_bytes or 0)
 
 
 def prefill_step(

@@ -95,7 +95,7 @@ def cells() -> tuple[Cell, ...]:
     for entry in cast("list[dict[str, Any]]", read_packaged("serving_tables.json")["tables"]):
         item = measurement(entry["measurement"])
         row = dict(item.row)
-        table = row.get(entry.get("table", "table"), row.get("value"))
+        table: Any = row.get(entry.get("table", "table"), row.get("value"))
         read = _matrix(entry, table, row) if entry["read"] == "context_concurrency" else _single(entry, table)
         for cell in read:
             value = _number(cell["value"])

@@ -150,6 +150,8 @@ _TYPES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "inspect": ("tilewright.binary.model", ("Report",)),
     "gpus": ("tilewright.report.schema", ("GpusDocument",)),
     "models": ("tilewright.report.schema", ("ModelsDocument",)),
+    "layout": ("tilewright.serving.layout", ("LayoutAnswer",)),
+    "validate": ("tilewright.serving.validate", ("Validation",)),
     "explain": ("tilewright.diagnose.explain", ("Explanation",)),
     "journal": ("tilewright.journal.documents", ("JournalDocument",)),
     "record": ("tilewright.journal.documents", ("RecordDocument",)),

@@ -87,6 +87,9 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     kernel: Text | None = None
     cpu: Text | None = None
+    cpus: Annotated[int, msgspec.Meta(ge=1, le=1 << 20)] | None = None
+    memory_bytes: Bytes | None = None
+    transparent_hugepages: Literal["always", "madvise", "never"] | None = None
     numa_nodes: Annotated[int, msgspec.Meta(ge=1, le=4096)] | None = None
     iommu: Literal["off", "passthrough", "translated"] | None = None
     acs_redirect: bool | None = None
@@ -127,15 +130,19 @@ class Snapshot(
     tag_field="schema",
     tag="tilewright/observe/1",
 ):
-    """What was seen on one host. GPUs in index order; at least one."""
+    """What was seen on one host. GPUs in index order; none where no tool could show them (`notes` say why).
+
+    `trees`: where headers, libraries and compiled kernels of the engine lie on that host.
+    """
 
     taken_at: Text | None = None
     seconds: Annotated[float, msgspec.Meta(ge=0, le=1e7)] | None = None
-    gpus: Annotated[list[Gpu], msgspec.Meta(min_length=1, max_length=1024)]
+    gpus: Annotated[list[Gpu], msgspec.Meta(max_length=1024)]
     p2p: Annotated[list[P2P], msgspec.Meta(max_length=1 << 20)] = []
     host: Host = Host()
     engine: Engine | None = None
     libraries: dict[str, str] = {}
+    trees: dict[str, str] = {}
     metrics: Metrics = Metrics()
     notes: list[Text] = []
 

@@ -21,7 +21,7 @@ from tilewright.serving.scenario import Scenario, scenario_of
 from tilewright.serving.splits import Split, splits
 from tilewright.serving.step import TERMS
 
-__all__ = ["CONCURRENCIES", "Goal", "Layout", "LayoutAnswer", "Speed", "layouts"]
+__all__ = ["CONCURRENCIES", "Goal", "Layout", "LayoutAnswer", "Speed", "layout"]
 
 Goal = Literal["throughput", "latency"]
 CONCURRENCIES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -168,7 +168,7 @@ def _check(context: int, prompt: int, concurrency: int | None, slo_ttft: float |
             raise InputError(name, f"{name} must be a time above 0, not {shown(value)}.")
 
 
-def layouts(
+def layout(
     question: DecodeQuestion,
     *,
     context: int = 4096,
@@ -184,15 +184,41 @@ def layouts(
     `context` is what a request holds in the middle of its life (prompt and output so far), `concurrency` the number of
     requests to rank at (None: one for latency, the most that all fit for throughput). Raises InputError.
     """
-    prompt = prompt_tokens or context
-    _check(context, prompt, concurrency, slo_ttft_s, slo_tpot_s)
     gpus = question.gpus
     if type(gpus) is not int or not 1 <= gpus <= MAX_LAYOUT_GPUS:
         raise InputError("gpus", f"gpus must be a whole number from 1 to {MAX_LAYOUT_GPUS:,}, not {shown(gpus)}.")
+    _check(context, prompt_tokens or context, concurrency, slo_ttft_s, slo_tpot_s)
     asked = msgspec.structs.replace(
         question, gpus=1, tp=1, pp=1, ep=1, dcp=1, attention_dp=1, concurrency=1, context=context
     )
-    base = scenario_of(asked)
+    return layouts_of(
+        scenario_of(asked),
+        gpus,
+        concurrency=concurrency,
+        prompt_tokens=prompt_tokens,
+        goal=goal,
+        slo_ttft_s=slo_ttft_s,
+        slo_tpot_s=slo_tpot_s,
+        mem_fraction=mem_fraction,
+    )
+
+
+def layouts_of(
+    base: Scenario,
+    gpus: int,
+    *,
+    concurrency: int | None = None,
+    prompt_tokens: int | None = None,
+    goal: Goal = "throughput",
+    slo_ttft_s: float | None = None,
+    slo_tpot_s: float | None = None,
+    mem_fraction: float | None = None,
+) -> LayoutAnswer:
+    """`layouts` for a scenario that is resolved already; its own layout and requests are not looked at, its `context`
+    is what a request holds."""
+    context = base.context
+    prompt = prompt_tokens or context
+    _check(context, prompt, concurrency, slo_ttft_s, slo_tpot_s)
     counts: set[int] = set(CONCURRENCIES)
     if concurrency:
         counts.add(concurrency)

@@ -16,11 +16,14 @@ from tilewright.collectives.tree import open_tree
 from tilewright.errors import InputError, TreeError
 from tilewright.libraries.flashinfer.decisions import LAUNCHER
 from tilewright.libraries.flashinfer.fix_blocklist import choose_mode, read_format
+from tilewright.libraries.flashinfer.fix_compile import compile_types, laid_out
 from tilewright.libraries.flashinfer.fix_patch import MARK, make_patch, patched_text
 from tilewright.libraries.flashinfer.fix_stages import restaged
 from tilewright.libraries.flashinfer.layout import find_layout
 from tilewright.libraries.flashinfer.model import Report
 from tilewright.libraries.flashinfer.tactics import read_report
+from tilewright.probe.compiler import find_nvcc
+from tilewright.report.schema import checker
 from tilewright.report.write_file import write_new
 
 pytestmark = pytest.mark.tree
@@ -181,7 +184,7 @@ def test_the_document_and_the_file_agree(flashinfer_062: Path, tmp_path: Path, c
     assert document["schema"] == "tilewright/fix/1"
     assert document["content"] == out.read_text()
     assert [step["what"] for step in document["steps"]] == [
-        "apply", "prebuilt", "cached", "rebuild", "autotuner", "confirm", "undo",
+        "apply", "prebuilt", "elsewhere", "cached", "rebuild", "autotuner", "confirm", "undo",
     ]  # fmt: skip
     text = json.dumps(document["steps"])
     assert "cached_ops/fused_moe_120" in text
@@ -211,6 +214,76 @@ def test_an_older_file_is_kept_unless_forced(flashinfer_062: Path, tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
+def test_what_was_compiled_of_the_patch_is_shown_for_exactly_these_sources(flashinfer_062: Path, cli: Any) -> None:
+    """Both launchers, compiled whole for sm_120a: which types exceed the limit, and registers and spills of kernels."""
+    arguments = ("fix", "flashinfer", "--root", str(flashinfer_062), "--write", "patch", "--json")
+    document = cli(*arguments).json
+    compiled = document["compiled"]
+    assert compiled["kind"] == "exact (compiled)"
+    modelled = {item["name"]: item for item in document["tactics"]}
+    assert len(compiled["tactics"]) == len(modelled) == 40
+    for row in compiled["tactics"]:
+        item = modelled[row["name"]]
+        for key in ("bytes_before", "stages_before", "bytes_after", "stages_after"):
+            assert row[key] == item[key], row["name"]
+    assert sum(row["bytes_before"] > 101_376 for row in compiled["tactics"]) == 4
+    assert all(row["bytes_after"] <= 101_376 for row in compiled["tactics"])
+    whole = [row for row in compiled["tactics"] if row.get("kernel_before")]
+    assert len(whole) == 4
+    assert all(row["kernel_after"]["registers"] == row["kernel_before"]["registers"] == 168 for row in whole)
+    checker("fix")(document)
+
+
+def test_what_was_compiled_is_not_shown_for_other_sources(copy: Path, cli: Any) -> None:
+    header = next((copy / "flashinfer/data/csrc/nv_internal").rglob("sm90_visitor_scatter.hpp"))
+    header.write_text(header.read_text() + "\n")
+    result = cli("fix", "flashinfer", "--root", str(copy), "--write", "patch")
+    assert "exact (compiled)" not in result.err
+    assert "--prove" in result.err
+
+
+@pytest.mark.compiler
+def test_the_patched_launcher_compiles_to_kernels_that_fit(flashinfer_062: Path) -> None:
+    """The library's own launcher, from its own tree: 102,400 bytes before the patch, 74,752 after; and the assert."""
+    with open_tree(flashinfer_062) as tree:
+        layout = find_layout(tree)
+        patch = make_patch(layout)
+        names = [
+            tactic.name
+            for tactic in read_report(tree).tactics
+            if "bfloat16_void_EpilogueOpDefault_FINALIZE_128_256_128_1_1_1_false_false_false_false" in tactic.name
+        ]
+        uncounted = patch.after.replace(
+            "StageCountThatFits, KernelSchedule>", "StageCountAutoCarveout, KernelSchedule>"
+        )
+        with laid_out(layout) as place:
+            compiler = find_nvcc()
+            before, after, kept = (
+                compile_types(compiler, place, text, names) for text in (patch.before, patch.after, uncounted)
+            )
+    assert len(names) == 1
+    sizes = [(made.rows[names[0]].smem_bytes, made.rows[names[0]].stages) for made in (before, after, kept)]
+    assert sizes == [(102_400, 3), (74_752, 2), (102_400, 3)]
+    assert (before.refused, after.refused, kept.refused) == ([], [], [(102_400, 101_376)])
+
+
+def test_a_compiler_that_fails_is_reported_and_leaves_nothing(
+    flashinfer_062: Path, tmp_path: Path, cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text(
+        '#!/bin/sh\ncase "$*" in *--version*) echo "release 13.0, V13.0.88";; *) echo "error: no"; exit 1;; esac\n'
+    )
+    nvcc.chmod(0o755)
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    result = cli("fix", "flashinfer", "--root", str(flashinfer_062), "--write", "patch", "--prove", "--nvcc", str(nvcc))
+    assert (result.code, result.out) == (2, "")
+    assert "told 0 of 40 sizes" in result.err
+    assert list(temporary.iterdir()) == []
+
+
 def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     for out in (str(tmp_path), str(tmp_path / "no" / "file"), "", "a\0b", "x" * 5000):
         with pytest.raises(InputError):
@@ -231,6 +304,8 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
         ("flashinfer", "--write", "patch", "--operands", "nvfp4xnvfp4"),
         ("flashinfer", "--write", "patch", "--force"),
         ("flashinfer", "--write", "other"),
+        ("flashinfer", "--write", "blocklist", "--prove"),
+        ("flashinfer", "--write", "patch", "--nvcc", "nvcc"),
         ("flashinfer",),
     ],
 )

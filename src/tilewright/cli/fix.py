@@ -10,6 +10,7 @@ from tilewright.report.output import Output, output_options
 
 if TYPE_CHECKING:
     from tilewright.libraries.flashinfer.fix import Fix, Write
+    from tilewright.probe.compiler import Compiler
 
 LIBRARIES = ("flashinfer",)
 ARCHS = ("sm120", "sm121")
@@ -33,6 +34,8 @@ ARCHS = ("sm120", "sm121")
 @click.option("--arch", default="sm120", show_default=True, help="sm120 or sm121 (the same module).")
 @click.option("--operands", metavar="AxB", help="blocklist: whose ids, as nvfp4xnvfp4; needed where several have some.")
 @click.option("--gpu-name", default="*", metavar="NAME", help="blocklist: load it on this device only (torch's name).")
+@click.option("--prove", is_flag=True, help="patch: compile the launcher before and after (nvcc, no GPU; minutes).")
+@click.option("--nvcc", metavar="PATH", help="--prove: the compiler; default: of CUDA_HOME, PATH, the probe extra.")
 @output_options
 def command(
     library: str,
@@ -43,6 +46,8 @@ def command(
     arch: str,
     operands: str | None,
     gpu_name: str,
+    prove: bool,
+    nvcc: str | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -57,12 +62,16 @@ def command(
     arch = _arch(arch)
     if write == "patch" and (operands is not None or gpu_name != "*"):
         raise click.UsageError("--operands and --gpu-name belong to --write blocklist.")
+    if write == "blocklist" and (prove or nvcc is not None):
+        raise click.UsageError("--prove and --nvcc belong to --write patch.")
+    if nvcc is not None and not prove:
+        raise click.UsageError("--nvcc belongs to --prove.")
     if force and out is None:
         raise click.UsageError("--force belongs to --out.")
     if out is not None:
         check_new(out, force=force)
     output = Output(as_json, quiet)
-    result = _made(root, arch, write, out, operands, gpu_name)
+    result = _made(root, arch, write, out, operands, gpu_name, _compiler(nvcc) if prove else None)
     if out is not None and result.content is not None:
         write_new(out, result.content.encode(), force=force)
     if as_json:
@@ -71,14 +80,28 @@ def command(
     _show(result, out, output)
 
 
-def _made(root: str, arch: str, write: Write, out: str | None, operands: str | None, gpu_name: str) -> Fix:
+def _compiler(nvcc: str | None) -> Compiler:
+    from tilewright.probe.compiler import find_nvcc
+
+    return find_nvcc(nvcc)
+
+
+def _made(
+    root: str,
+    arch: str,
+    write: Write,
+    out: str | None,
+    operands: str | None,
+    gpu_name: str,
+    compiler: Compiler | None,
+) -> Fix:
     from tilewright.collectives.tree import open_tree
     from tilewright.libraries.flashinfer.fix import make_fix
     from tilewright.libraries.flashinfer.tactics import read_report
 
     with open_tree(root) as tree:
         report = read_report(tree, "moe", arch)
-        return make_fix(tree, report, write, out=out, operands=operands, gpu=gpu_name)
+        return make_fix(tree, report, write, out=out, operands=operands, gpu=gpu_name, compiler=compiler)
 
 
 def _show(result: Fix, out: str | None, output: Output) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.libraries.flashinfer.fix import Fix
+from tilewright.libraries.flashinfer.fix_evidence import Compiled
 from tilewright.libraries.flashinfer.fix_stages import Restaged
 
 
@@ -51,6 +52,34 @@ def _patched(fix: Fix) -> list[str]:
         "model of `fit`, on every tactic of the launcher. What a rebuilt tile is worth is not known before it has run; "
         "the autotuner takes it only where it is faster."
     )
+    limit = next((item.limit_bytes for item in fix.tactics if item.limit_bytes), None)
+    if fix.compiled is not None and limit is not None:
+        out += _proved(fix.compiled, fix.tactics, limit)
+    elif fix.compiled is None:
+        out.append("Nobody compiled exactly these sources yet: --prove does (nvcc, no GPU).")
+    return out
+
+
+def _proved(compiled: Compiled, tactics: list[Restaged], limit: int) -> list[str]:
+    rows = compiled.tactics
+    before = sum(row.bytes_before > limit for row in rows)
+    after = sum(row.bytes_after > limit for row in rows)
+    out = [
+        f"{compiled.kind}: of the launcher's {len(rows)} kernel types {before} take more than {limit:,} bytes before "
+        f"the patch, {after} after it (nvcc {compiled.nvcc} for {compiled.target}, {compiled.date}; nothing was run)."
+    ]
+    known = {item.name: item for item in tactics}
+    for row in rows:
+        old, new = row.kernel_before, row.kernel_after
+        item = known.get(row.name)
+        if old is None or new is None or item is None:
+            continue
+        out.append(
+            f"{'x'.join(map(str, item.tile))} {item.fusion} {item.output}{' swap_ab' if item.swap_ab else ''}, the "
+            f"whole kernel with {row.stages_before} -> {row.stages_after} stages: registers {old.registers} -> "
+            f"{new.registers}, spills {old.spill_store_bytes} -> {new.spill_store_bytes} bytes a thread (stores; loads "
+            f"{old.spill_load_bytes} -> {new.spill_load_bytes}), code {old.code_bytes:,} -> {new.code_bytes:,} bytes"
+        )
     return out
 
 

@@ -7,20 +7,24 @@ the tree itself, and the model recomputes every tactic under them.
 from __future__ import annotations
 
 import shlex
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from tilewright.collectives.tree import SourceTree
 from tilewright.cutlass.config import parse_config
 from tilewright.cutlass.fit import fit
-from tilewright.errors import TreeError
+from tilewright.errors import ToolError, TreeError
 from tilewright.libraries.flashinfer.fix_blocklist import ANY, make_blocklist, read_format
 from tilewright.libraries.flashinfer.fix_effect import Step, blocklist_steps, patch_steps
-from tilewright.libraries.flashinfer.fix_patch import make_patch
+from tilewright.libraries.flashinfer.fix_evidence import Compiled, recorded
+from tilewright.libraries.flashinfer.fix_patch import Patch, make_patch
 from tilewright.libraries.flashinfer.fix_stages import Restaged, restaged
-from tilewright.libraries.flashinfer.layout import find_layout
+from tilewright.libraries.flashinfer.layout import Layout, find_layout
 from tilewright.libraries.flashinfer.model import Report
+
+if TYPE_CHECKING:
+    from tilewright.probe.compiler import Compiler
 
 Write = Literal["blocklist", "patch"]
 
@@ -46,6 +50,8 @@ class Fix(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="ti
     """Blocklist: key -> autotuner ids. Patch: empty."""
     steps: list[Step]
     notes: list[str]
+    compiled: Compiled | None = None
+    """Patch: the launcher's real types before and after, as the compiler has them; null where nobody compiled them."""
     out: str | None = None
 
 
@@ -57,16 +63,19 @@ def make_fix(
     out: str | None = None,
     operands: str | None = None,
     gpu: str = ANY,
+    compiler: Compiler | None = None,
 ) -> Fix:
-    """The fix for the FlashInfer in `tree`, whose tactics `report` holds.
+    """The fix for the FlashInfer in `tree`, whose tactics `report` holds. With `compiler` a patch is proved: the
+    launcher's types are compiled before and after it (a minute or two, no GPU).
 
     Raises:
         InputError: this version reads no blocklist, or `operands` is needed or wrong.
         TreeError: the tree is not one that can be patched or read, with the reason.
+        ToolError: the launcher does not compile, or contradicts the model.
     """
     if write == "blocklist":
         return _blocklist(tree, report, out, operands, gpu)
-    return _patch(tree, report, out)
+    return _patch(tree, report, out, compiler)
 
 
 def _answer(report: Report, write: Write, out: str | None, **parts: object) -> Fix:
@@ -103,7 +112,7 @@ def _blocklist(tree: SourceTree, report: Report, out: str | None, operands: str 
     )
 
 
-def _patch(tree: SourceTree, report: Report, out: str | None) -> Fix:
+def _patch(tree: SourceTree, report: Report, out: str | None, compiler: Compiler | None) -> Fix:
     layout = find_layout(tree)
     patch = make_patch(layout)
     name = patch.file.rpartition("/")[2]
@@ -140,7 +149,25 @@ def _patch(tree: SourceTree, report: Report, out: str | None) -> Fix:
         tactics=tactics,
         steps=patch_steps(layout, tactics, file),
         notes=notes,
+        compiled=_compiled(layout, patch, tactics, compiler),
     )
+
+
+def _compiled(layout: Layout, patch: Patch, tactics: list[Restaged], compiler: Compiler | None) -> Compiled | None:
+    """What the compiler has of the patch: compiled now, else as it is on record for exactly these sources."""
+    if compiler is None:
+        return recorded(layout, patch)
+    from tilewright.libraries.flashinfer.fix_compile import compiled_now
+
+    found = compiled_now(compiler, layout, patch, [item.name for item in tactics])
+    for item, row in zip(tactics, found.tactics, strict=True):
+        if (row.bytes_before, row.bytes_after) != (item.bytes_before, item.bytes_after):
+            msg = (
+                f"The compiler and the model differ on {item.name}: {row.bytes_before:,} -> {row.bytes_after:,} bytes "
+                f"compiled, {item.bytes_before} -> {item.bytes_after} modelled. Nothing was written; please report it."
+            )
+            raise ToolError(msg)
+    return found
 
 
 def _narrow_tiles(report: Report) -> list[str]:

@@ -76,9 +76,17 @@ def patch_steps(layout: Layout, tactics: list[Restaged], out: str) -> list[Step]
         ),
         _prebuilt(layout, module),
         Step(
+            what="elsewhere",
+            text="vLLM and SGLang import this package and carry no copy of it, so one patch serves both; their images "
+            "often install flashinfer-jit-cache too (look there first). flashinfer-cubin holds other kernels "
+            "(TensorRT-LLM's, DeepGEMM's) and may stay. vLLM's own CUTLASS MoE (--moe-backend cutlass, in vllm/_C) and "
+            "sgl-kernel's are built from other sources: this patch does not reach them.",
+        ),
+        Step(
             what="cached",
             text=f"{module} under cached_ops (…/{layout.version}/{target}/cached_ops/{module}) was built from the old "
-            "source; drop it.",
+            "source. ninja builds again by itself what is older than the launcher; dropping it makes sure (a cache "
+            "copied into an image can look newer).",
             commands=[f"rm -rf {folder}"],
         ),
         _rebuild(target, len(tactics)),

@@ -102,6 +102,22 @@ def unit(launcher: str, calls: Sequence[str]) -> str:
     )
 
 
+def whole(launcher: str, call: str) -> str:
+    """The launcher as it stands, with the one instantiation `call`: its kernel is built whole.
+
+    Raises:
+        ValueError: the macro does not have the form that `fix_patch` knows.
+    """
+    lines = launcher.split("\n")
+    start = next((i for i, line in enumerate(lines) if line.startswith(f"#define {MACRO}(")), None)
+    if start is None:
+        raise ValueError(f"it does not define {MACRO}")
+    end = start
+    while end < len(lines) and lines[end].endswith("\\"):
+        end += 1
+    return "\n".join([*lines[: end + 1], call, *lines[end + 1 :]])
+
+
 def _call(index: int, call: str) -> Iterable[str]:
     return (f"constexpr int tw_index_{index} = {index};", "#undef TW_INDEX", f"#define TW_INDEX tw_index_{index}", call)
 

@@ -16,6 +16,7 @@ from fake_build import make_tree, write_nvcc
 
 from tilewright.cutlass.config import parse_config
 from tilewright.cutlass.fit import fit
+from tilewright.errors import ToolError
 from tilewright.probe.compiler import find_nvcc
 from tilewright.probe.headers import open_headers
 from tilewright.probe.rounds import Settings
@@ -136,6 +137,14 @@ def test_what_was_built_is_not_built_again(tmp_path: Path) -> None:
     assert second.cases[0].build is not None
     assert first.cases[0].build.seconds is not None
     assert second.cases[0].build.seconds is None
+
+
+def test_a_cache_that_cannot_be_written_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(blocked))
+    with pytest.raises(ToolError, match="TILEWRIGHT_CACHE_DIR"):
+        run(tmp_path, {"2": "sizes(1)"}, None)
 
 
 def alive(marker: str) -> list[str]:

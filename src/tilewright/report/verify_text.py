@@ -53,8 +53,10 @@ def show(result: Verification, out: Output) -> None:
     if machine is None:
         out.heading(f"Built only, nothing was run: nvcc {result.nvcc}.")
     else:
-        clocks = machine.before
-        now = f", SM clock {clocks.sm_mhz:,} MHz" if clocks and clocks.sm_mhz else ""
+        before, after = machine.before, machine.after
+        now = ""
+        if before and after and before.sm_mhz and after.sm_mhz:
+            now = f"; SM clock {before.sm_mhz:,} MHz before, {after.sm_mhz:,} after"
         out.heading(
             f"{machine.gpu}, compute capability {machine.compute_capability}, {_number(machine.limit_bytes)} bytes a "
             f"block; driver {machine.driver or 'unknown'} (CUDA {machine.cuda_driver}), nvcc {result.nvcc}{now}."

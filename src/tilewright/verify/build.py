@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from tilewright.cutlass.config import KernelConfig
+from tilewright.errors import ToolError, shown
 from tilewright.probe.cache import cache_root, content_key, write_atomically
 from tilewright.probe.compiler import kill_all, run, stoppable
 from tilewright.probe.diagnostics import parse_diagnostics
@@ -68,6 +69,22 @@ def _program(target: Target, text: str, settings: Settings) -> Path:
 
 
 def _build(target: Target, settings: Settings) -> Built:
+    """`target` built, or why not.
+
+    Raises:
+        ToolError: nowhere to write to.
+    """
+    try:
+        return _built(target, settings)
+    except OSError as error:
+        msg = (
+            f"A kernel cannot be built: {shown(str(error.filename or cache_root()))} cannot be written "
+            f"({error.strerror}); set TILEWRIGHT_CACHE_DIR and TMPDIR to folders that can."
+        )
+        raise ToolError(msg) from None
+
+
+def _built(target: Target, settings: Settings) -> Built:
     text = runner_source(target.config, target.job.types, target.job.headers.files)
     if settings.keep is not None:
         write_atomically(settings.keep / f"verify-{content_key(text)[:12]}.cu", text.encode())
@@ -112,8 +129,7 @@ def build_all(targets: Sequence[Target], settings: Settings, progress: Progress 
     """The program of every target, in order. Ctrl-C keeps what was built: the next run goes on from there.
 
     Raises:
-        ToolError: the compiler cannot be used, or has no such target.
-        OSError: the cache cannot be written.
+        ToolError: the compiler cannot be used, has no such target, or there is nowhere to write to.
     """
     for arch in {target.job.types.arch for target in targets}:
         settings.compiler.check_target(arch)

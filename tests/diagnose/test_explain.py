@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.cli.main import invoke
-from tilewright.diagnose import Explanation, explain
+from tilewright.diagnose.explain import Explanation, explain
 from tilewright.diagnose.rules import SEVERITIES, Rule, compiled, needs, rules
 from tilewright.diagnose.scan import BLOCK_BYTES, MAX_UNKNOWN, scan, template_of
 from tilewright.errors import InputError

@@ -34,7 +34,7 @@ def command(file: str, check: bool, as_json: bool, quiet: bool) -> int:
     public report; errors that nothing here knows are listed as unknown. The log is read as a stream.
     """
     from tilewright.cli.jsonl import open_stream
-    from tilewright.diagnose import explain
+    from tilewright.diagnose.explain import explain
 
     with open_stream(file, "FILE") as stream:
         found = explain(stream, "stdin" if file == "-" else file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilewright.plan import modelled
 from tilewright.plan.evidence import published
 from tilewright.plan.finding import Draft, Evidence, Fix, Gain, Outcome
 from tilewright.plan.registry import Rule
@@ -24,7 +25,9 @@ def run(target: Target) -> Iterator[Outcome]:
         return  # the rule request_cap looks at what really waits
     rows = short_context(item)
     most = max(rows)
-    room = target.memory.sequences(CONTEXT)
+    served = modelled.memory(target)
+    room = served.requests(CONTEXT) if served is not None and served.fits else target.memory.sequences(CONTEXT)
+    tokens = served.kv_tokens if served is not None and served.fits else target.memory.tokens
     value = min(most, room)
     if value < 2:
         return
@@ -40,8 +43,8 @@ def run(target: Target) -> Iterator[Outcome]:
                 f"packaged measurement {item.id} ({item.date})",
             ),
             Evidence(
-                "exact",
-                f"{target.memory.tokens:,} KV tokens are left a GPU: {room:,} requests of {CONTEXT:,} tokens.",
+                "modelled",
+                f"{tokens:,} KV tokens are left a GPU: {room:,} requests of {CONTEXT:,} tokens.",
                 "memory table of this plan",
             ),
             *published("driving_case_flags"),

@@ -11,6 +11,7 @@ from tilewright.errors import InputError
 from tilewright.models.checkpoint import COMPONENTS
 from tilewright.models.legality import tp_verdict
 from tilewright.models.memory import GIB, GpuMemory, Parallel, gpu_memory
+from tilewright.plan import modelled
 from tilewright.plan.engines import launch, layout_flags
 from tilewright.plan.evidence import published
 from tilewright.plan.finding import Draft, Evidence, Fact, Fix, Gain, Outcome
@@ -33,7 +34,7 @@ def _table(target: Target) -> dict[str, object]:
         {"part": COMPONENTS[name], "format": formats.get(name), "bytes": size, "gib": gib(size)}
         for name, size in sorted(memory.weights.components.items(), key=lambda item: -item[1])
     ]
-    kv = memory.kv
+    kv, served = memory.kv, modelled.memory(target)
     return {
         "layout": target.layout,
         "total_bytes": memory.total,
@@ -51,6 +52,7 @@ def _table(target: Target) -> dict[str, object]:
         "kv_fixed_bytes": kv.fixed if kv else None,
         "kv_replicated": kv.replicated if kv else None,
         "kv_tokens": memory.tokens,
+        "kv_tokens_served": served.kv_tokens if served is not None and served.fits else None,
         "note": memory.note,
         "basis": "exact for weights and cache as stored; graphs and activations come out of what is left",
     }
@@ -100,11 +102,18 @@ def run(target: Target) -> Iterator[Outcome]:
     memory = target.memory
     yield Fact("memory", _table(target))
     if memory.left > 0:
-        tokens = f": {memory.tokens:,} KV tokens" if memory.kv else ""
+        served = modelled.memory(target)
+        tokens = ""
+        if memory.kv and served is not None and served.fits:
+            tokens = (
+                f". The cache holds about {served.kv_tokens:,} tokens (modelled: what the engine keeps beside weights "
+                f"and cache is taken off; without that {memory.tokens:,})"
+            )
+        elif memory.kv:
+            tokens = f": at most {memory.tokens:,} KV tokens"
         text = (
             f"It fits: {gib(memory.weights.runtime)} GiB of weights a GPU in {target.layout}, {gib(memory.left)} GiB "
-            "left for "
-            f"cache and graphs{tokens}."
+            f"left for cache and graphs{tokens}."
         )
         yield Fact("summary", [(50, text)])
         return

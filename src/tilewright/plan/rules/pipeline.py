@@ -8,6 +8,7 @@ from tilewright.models.memory import Parallel
 from tilewright.plan.engines import launch, layout_flags
 from tilewright.plan.evidence import published
 from tilewright.plan.finding import Draft, Evidence, Fix, Gain, Outcome, Rejected
+from tilewright.plan.modelled import step
 from tilewright.plan.registry import Rule
 from tilewright.plan.rules.tp_shape import legal_sizes
 from tilewright.plan.target import Target
@@ -45,6 +46,16 @@ def run(target: Target) -> Iterator[Outcome]:
         *(published("driving_case_pp2", "tp2_pp3") if here else []),
     ]
     ratio = staged / flat
+    predicted = [step(target, 1, Parallel(tp=target.gpus)), step(target, 1, Parallel(tp=tp, pp=pp))]
+    if predicted[0] is not None and predicted[1] is not None:
+        evidence.append(
+            Evidence(
+                "modelled",
+                f"Predicted at one request: {predicted[1].tok_s:,.1f} tok/s with TP{tp} PP{pp}, "
+                f"{predicted[0].tok_s:,.1f} with TP{target.gpus}.",
+                "tilewright layout",
+            )
+        )
     if target.parallel.pp == 1:
         yield Rejected(
             f"TP{tp} with {pp} pipeline stages",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from tilewright.plan.finding import Draft, Evidence, Fix, Gain, Outcome
+from tilewright.plan.modelled import ratio_gain, step
 from tilewright.plan.registry import Rule
 from tilewright.plan.rules.memory_fit import gib
 from tilewright.plan.seen import flag
@@ -33,6 +34,7 @@ def run(target: Target) -> Iterator[Outcome]:
         return
     pair = speculation(target)
     if pair is None:
+        yield from _predicted(target)
         return
     evidence = [
         Evidence(
@@ -86,6 +88,49 @@ def run(target: Target) -> Iterator[Outcome]:
         ),
         gain=_gain([gain for _, gain in pair.gains()]),
         confidence=0.6,
+        effort_h=1.0,
+        risk="with large batches the drafts cost more than they save; measure at your own load",
+        numerics="unchanged in distribution: drafts are verified by the model",
+        confirm="Acceptance length above 2 in the metrics, tok/s at 1 and at your usual number of requests.",
+        undo="Start without the speculative flags.",
+    )
+
+
+DRAFTS = 3
+"""Tokens drafted a step: what the published tables used, and what _FLAGS ask for."""
+COUNTS = (1, 8)
+"""Requests at which the prediction is shown: drafts pay most where a step waits for weights."""
+
+
+def _predicted(target: Target) -> Iterator[Outcome]:
+    """Where nobody published both: what the model of a step says, with the mean of published acceptance."""
+    if not target.model.checkpoint.has_mtp or target.memory.left <= 0:
+        return
+    pairs = [(count, step(target, count, drafts=0), step(target, count, drafts=DRAFTS)) for count in COUNTS]
+    known = [(count, off.tok_s, on.tok_s) for count, off, on in pairs if off is not None and on is not None]
+    if not known or known[0][2] <= known[0][1]:
+        return
+    text = ", ".join(f"{off:,.0f} -> {on:,.0f} at {count}" for count, off, on in known)
+    yield Draft(
+        id="speculative_decoding",
+        title="Switch multi-token prediction on, unless it already is",
+        layer="runtime",
+        evidence=[
+            Evidence(
+                "modelled",
+                f"Predicted tok/s without -> with {DRAFTS} drafted tokens: {text} requests, at the acceptance that "
+                "published tables of other models had on average; yours decides.",
+                "tilewright predict",
+            )
+        ],
+        cause="At few requests a step costs nearly the same for one token as for four: it waits for weights and "
+        "launches. Drafted tokens use what is there already.",
+        fix=Fix(
+            "Draft three tokens a step and look at the acceptance length before trying more.",
+            [target.launch(*_FLAGS[target.engine])],
+        ),
+        gain=ratio_gain("decode tok/s, %", known[0][2] / known[0][1]),
+        confidence=0.4,
         effort_h=1.0,
         risk="with large batches the drafts cost more than they save; measure at your own load",
         numerics="unchanged in distribution: drafts are verified by the model",

@@ -103,7 +103,7 @@ def test_what_does_not_fit_is_not_predicted() -> None:
 
 
 @pytest.mark.parametrize("gpu", ["rtx-pro-6000-server", "b200", "gb10", "l40s", "h20"])
-@pytest.mark.parametrize("model", ["GLM-5-NVFP4", "gpt-oss-120b", "Qwen3-235B-A22B", "DeepSeek-V3", "Qwen3-Next"])
+@pytest.mark.parametrize("model", ["GLM-5-NVFP4", "gpt-oss-120b", "Qwen3-235B-A22B", "DeepSeek-V3", "MiniMax-M2"])
 def test_every_model_on_every_kind_of_gpu_gives_a_whole_page(model: str, gpu: str) -> None:
     assert markdown(plan_of(model=model, gpu=gpu, gpus=8, engine="vllm"))
 

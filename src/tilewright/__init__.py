@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from tilewright.hardware.names import resolve_gpu
     from tilewright.models.names import resolve_model
+    from tilewright.search.run import search_configs
 
 _HOME = {
     "AmbiguousNameError": "tilewright.errors",
@@ -47,6 +48,7 @@ _HOME = {
     "predict": "tilewright.cost.predict",
     "resolve_gpu": "tilewright.hardware.names",
     "resolve_model": "tilewright.models.names",
+    "search_configs": "tilewright.search.run",
 }
 
 __all__ = [
@@ -69,6 +71,7 @@ __all__ = [
     "predict",
     "resolve_gpu",
     "resolve_model",
+    "search_configs",
 ]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilewright.cli.config_options import config_options
+from tilewright.cli.fit_search import given_problem, refuse_problem, search_options, search_run
 from tilewright.cli.jsonl import answer_stream, open_stream
 from tilewright.report.output import Output, bar, output_options
 
@@ -29,6 +30,7 @@ EXIT_NO = 1
 @click.option("--check", is_flag=True, help="Exit 1 when a config does not fit.")
 @click.option("--root", metavar="DIR_OR_WHEEL", help="Take the rules of the CUTLASS tree found there, by its content.")
 @click.option("--compare", nargs=2, metavar="OLD NEW", help="What changes between two CUTLASS releases.")
+@search_options
 @output_options
 def command(
     given: dict[str, Any],
@@ -37,15 +39,25 @@ def command(
     check: bool,
     root: str | None,
     compare: tuple[str, str] | None,
+    search: bool,
     as_json: bool,
     quiet: bool,
+    **parameters: Any,
 ) -> int | None:
     """Shared memory, stages and legality of a CUTLASS kernel config, exact to the byte.
 
     Every byte is derived from how the types are laid out, and held against compiled rows; `tilewright probe` compiles
-    the same config. A config needs at least --arch, --a and --tile.
+    the same config. A config needs at least --arch, --a and --tile. With --search the problem is given instead, and
+    the legal configs are ranked by what the GPU can use: --search --gpu GPU --a nvfp4 --m 16 --n 4096 --k 6144.
     """
     out = Output(as_json, quiet)
+    problem = given_problem(parameters)
+    if search:
+        if source is not None or compare:
+            raise click.UsageError("--search ranks configs of its own; drop --from and --compare.")
+        rules = _Rules(root, out)
+        return search_run(rules.fixed(given), problem, root, rules.unknown, check, out)
+    refuse_problem(problem)
     if source is not None:
         if given:
             raise click.UsageError("--from takes the configs from the file; drop the other config flags.")
@@ -106,16 +118,21 @@ class _Rules:
             out.note(f"CUTLASS tree: {where}; rules of {known.ruleset}.")
             self.ruleset = known.ruleset
 
-    def config(self, raw: dict[str, Any]) -> KernelConfig:
-        from tilewright.cutlass.config import parse_config
+    def fixed(self, raw: dict[str, Any]) -> dict[str, Any]:
+        """The keys of a config, with the release of the tree."""
         from tilewright.errors import ConfigError
 
-        if self.ruleset is not None:
-            if raw.get("cutlass") not in (None, self.ruleset):
-                msg = f"cutlass: {raw['cutlass']!r} is not what --root holds ({self.ruleset}); give one of the two."
-                raise ConfigError("cutlass", msg)
-            raw = {**raw, "cutlass": self.ruleset}
-        return parse_config(raw)
+        if self.ruleset is None:
+            return raw
+        if raw.get("cutlass") not in (None, self.ruleset):
+            msg = f"cutlass: {raw['cutlass']!r} is not what --root holds ({self.ruleset}); give one of the two."
+            raise ConfigError("cutlass", msg)
+        return {**raw, "cutlass": self.ruleset}
+
+    def config(self, raw: dict[str, Any]) -> KernelConfig:
+        from tilewright.cutlass.config import parse_config
+
+        return parse_config(self.fixed(raw))
 
     def fit(self, config: KernelConfig, brief: bool) -> Budget:
         from tilewright.cutlass.budget import Budget

@@ -138,6 +138,7 @@ class ModelsDocument(msgspec.Struct, frozen=True, kw_only=True, tag_field="schem
 _TYPES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "fit": ("tilewright.cutlass.budget", ("Budget", "ErrorLine")),
     "fit-compare": ("tilewright.cutlass.compare", ("Comparison",)),
+    "search": ("tilewright.search.model", ("SearchResult",)),
     "tactics": ("tilewright.libraries.flashinfer.model", ("Report",)),
     "tactics-diff": ("tilewright.libraries.flashinfer.model", ("Difference",)),
     "collectives": ("tilewright.collectives.query", ("Answer",)),

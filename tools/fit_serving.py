@@ -43,16 +43,15 @@ START: dict[str, tuple[float, float, float, str]] = {
     "gap_s": (5e-4, 0.0, 3e-3, "idle between steps, whatever the requests"),
     "gap_request_s": (1e-5, 0.0, 2e-4, "idle between steps, for each running request"),
     "draft_gap_s": (1e-3, 0.0, 1e-2, "idle that a speculative step adds"),
-    "b12x_layer_s": (5e-5, 5e-6, 1.5e-4, "b12x expert kernel beside the bytes of the experts hit, a layer"),
-    "b12x_share": (0.75, 0.3, 1.0, "share of the reached bandwidth of b12x while experts have about one row"),
-    "b12x_busy_share": (0.45, 0.2, 1.0, "the same when rows exceed what its small-batch kernel takes"),
+    "b12x_saved_s": (2e-5, 1e-6, 6e-5, "b12x expert kernel against CUTLASS's, saved a layer in its small-batch kernel"),
+    "b12x_extra": (1.0, 0.0, 3.0, "more time beyond that, as a multiple of reading the experts hit"),
 }
-SHARES = frozenset({"attention_share", "b12x_share", "b12x_busy_share"})
+SHARES = frozenset({"attention_share"})
 FIXED: dict[str, tuple[float, str, str]] = {
     "attention_compute_share": (0.5, "assumed: FlashAttention 2 kernels on SM89/SM12x reach about half of the BF16 "
                                 "peak", "no measurement of attention kernels on these GPUs is packaged"),
-    "launch_s": (5e-6, "a kernel launched by itself: 4 to 6 us on current hosts", "assumed; no serving table without "
-                 "CUDA graphs is packaged"),
+    "launch_s": (1e-5, "an operation of eager PyTorch, Python's part included: about 10 us on current hosts",
+                 "assumed; no serving table without CUDA graphs is packaged"),
 }  # fmt: skip
 
 

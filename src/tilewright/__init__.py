@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from tilewright.hardware.names import resolve_gpu
     from tilewright.models.names import resolve_model
     from tilewright.search.run import search_configs
+    from tilewright.serving.decode import predict_decode
+    from tilewright.serving.layout import layout
+    from tilewright.serving.prefill import predict_prefill
+    from tilewright.serving.questions import DecodeQuestion, PrefillQuestion
+    from tilewright.serving.validate import validate
 
 _HOME = {
     "AmbiguousNameError": "tilewright.errors",
@@ -43,35 +48,47 @@ _HOME = {
     "ToolError": "tilewright.errors",
     "TreeError": "tilewright.errors",
     "UnknownNameError": "tilewright.errors",
+    "DecodeQuestion": "tilewright.serving.questions",
+    "PrefillQuestion": "tilewright.serving.questions",
     "fit": "tilewright.cutlass.fit",
+    "layout": "tilewright.serving.layout",
     "parse_config": "tilewright.cutlass.config",
+    "predict_decode": "tilewright.serving.decode",
+    "predict_prefill": "tilewright.serving.prefill",
     "predict": "tilewright.cost.predict",
     "resolve_gpu": "tilewright.hardware.names",
     "resolve_model": "tilewright.models.names",
     "search_configs": "tilewright.search.run",
+    "validate": "tilewright.serving.validate",
 }
 
 __all__ = [
     "AmbiguousNameError",
     "Budget",
     "ConfigError",
+    "DecodeQuestion",
     "Field",
     "Fix",
     "InputError",
     "KernelConfig",
     "MissingPartError",
+    "PrefillQuestion",
     "TilewrightError",
     "ToolError",
     "TreeError",
     "UnknownNameError",
     "__version__",
     "fit",
+    "layout",
     "parse_config",
     "plan",
     "predict",
+    "predict_decode",
+    "predict_prefill",
     "resolve_gpu",
     "resolve_model",
     "search_configs",
+    "validate",
 ]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from tilewright.report.output import Output, output_options
@@ -67,7 +65,7 @@ def command(
     what fits, tokens a second and time to first token with their bounds, ranked for each number of requests and for
     the goal. Weights and bytes a token of cache are exact; what engines hold beside them, and all times, are modelled.
     """
-    from tilewright.serving.layout import layouts
+    from tilewright.serving.layout import layout
     from tilewright.serving.questions import DecodeQuestion
 
     out = Output(json=as_json, quiet=quiet)
@@ -84,7 +82,7 @@ def command(
         speculative_tokens=speculative_tokens,
         acceptance_length=acceptance_length,
     )
-    answer = layouts(
+    answer = layout(
         question,
         context=context,
         concurrency=concurrency,
@@ -102,4 +100,4 @@ def command(
         print_layouts(out, answer, everything=everything)
     fitting = [item for item in answer.layouts if item.status == "fits"]
     if check and not any(item.meets is not False for item in fitting):
-        sys.exit(1)
+        click.get_current_context().exit(1)

@@ -8,6 +8,7 @@ import click
 
 from tilewright.data.figures import Figure
 from tilewright.errors import InputError
+from tilewright.hardware.gpu import Gpu
 from tilewright.models.catalogue import build_model, entries
 from tilewright.models.checkpoint import COMPONENTS, Checkpoint
 from tilewright.models.inventory import parameters
@@ -18,6 +19,7 @@ from tilewright.models.names import resolve_model
 from tilewright.models.records import GroupedOutput, Mla, Model
 from tilewright.report.figures import SourceList, figure_json
 from tilewright.report.output import Output, output_options
+from tilewright.serving.defaults import memory_share
 
 SCHEMA = "tilewright/models/1"
 GB = 10**9
@@ -283,12 +285,16 @@ def _print_parallel(out: Output, model: Model) -> None:
         out.line(f"  {refused.tp} cannot: {'; '.join(refused.problems[:2])}.")
 
 
+def _gpu(name: str) -> Gpu:
+    from tilewright.hardware.names import resolve_gpu
+
+    return resolve_gpu(name)
+
+
 def _memory_json(
     model: Model, gpu_name: str, parallel: Parallel, fraction: float, layout: str, mtp: bool
 ) -> dict[str, Any]:
-    from tilewright.hardware.names import resolve_gpu
-
-    gpu = resolve_gpu(gpu_name)
+    gpu = _gpu(gpu_name)
     got = gpu_memory(model, gpu, parallel=parallel, fraction=fraction, kv_layout=layout, mtp=mtp)
     return {
         "gpu": gpu.key,
@@ -309,8 +315,11 @@ def _memory_json(
         "kv_layout": got.kv.layout if got.kv else None,
         "kv_bytes_per_token": got.kv.per_token if got.kv else None,
         "kv_replicated": got.kv.replicated if got.kv else None,
+        "kv_growing_bytes_per_token": got.kv.growing_per_token if got.kv else None,
+        "kv_window": got.kv.window or None if got.kv else None,
         "tokens": got.tokens,
         "note": got.note or None,
+        "engine_fractions": {name: memory_share(name, got.total, parallel.tp)[0] for name in ("sglang", "vllm")},
     }
 
 
@@ -318,14 +327,16 @@ def _print_memory(out: Output, row: dict[str, Any]) -> None:
     out.line()
     out.heading(f"Memory of one {row['gpu']} (the fullest of {row['gpus']})")
 
-    def line(label: str, size: int, text: str = "") -> None:
-        out.line(f"  {label.ljust(28)}{size / GIB:>9,.2f} GiB{'  ' + text if text else ''}")
+    width = max(len(COMPONENTS[name]) for name in row["weight_components"]) + 3
 
-    line("usable", row["usable_bytes"], f"{row['fraction']:g} of {row['total_bytes'] / GIB:,.2f} GiB")
+    def line(label: str, size: int, text: str = "") -> None:
+        out.line(f"  {label.ljust(width)}{size / GIB:>9,.2f} GiB{'  ' + text if text else ''}")
+
+    line("usable", row["usable_bytes"], f"{row['fraction']:g} of {row['total_bytes'] / GIB:,.2f} GiB (--fraction)")
     line("weights", row["weight_bytes"], "exact, scales padded as block-scaled kernels read them")
     for name, size in row["weight_components"].items():
         if size >= GIB // 100:
-            line(f"  {COMPONENTS[name]}"[:28], size)
+            line(f"  {COMPONENTS[name]}", size)
     line("left", row["left_bytes"], "for the KV cache, activations and graphs")
     if not row["fits"]:
         out.line("  The weights do not fit: use more GPUs, a smaller checkpoint, or pipeline stages.")
@@ -337,6 +348,17 @@ def _print_memory(out: Output, row: dict[str, Any]) -> None:
             f"  at most {row['tokens']:,} tokens of KV cache ({row['kv_layout']}, {row['kv_bytes_per_token']:,} bytes "
             f"a token{shared}); activations and graphs take their part of it."
         )
+        window, growing = row["kv_window"], row["kv_growing_bytes_per_token"]
+        if window and growing < row["kv_bytes_per_token"]:
+            out.line(
+                f"  That is one long sequence: its sliding-window layers keep {window:,} tokens, so beyond those it "
+                f"takes {growing:,} bytes a token. Many short sequences take {row['kv_bytes_per_token']:,} each."
+            )
+    theirs = row["engine_fractions"]
+    out.line(
+        f"  Engines take other fractions by default: SGLang {theirs['sglang']:g} here (its own rule), vLLM "
+        f"{theirs['vllm']:g}; 'plan' and 'layout' count with the engine's."
+    )
 
 
 @click.command(epilog="Example: tilewright models GLM-5-NVFP4 --gpu rtx-pro-6000-server --tp 8")
@@ -350,6 +372,8 @@ def _print_memory(out: Output, row: dict[str, Any]) -> None:
 @click.option("--fraction", default=0.9, show_default=True, help="Share of the memory for weights and KV cache.")
 @click.option("--kv", "kv_layout", type=click.Choice(KV_LAYOUTS), help="Cache layout; default: the checkpoint's.")
 @click.option("--mtp", is_flag=True, help="Load multi-token prediction as well.")
+@click.option("--gemms", is_flag=True, help="Every (M, N, K) that a layer runs on one GPU of the layout.")
+@click.option("--tokens", default="1,16,64,256,8192", show_default=True, help="Token counts for --gemms.")
 @output_options
 def command(
     name: str | None,
@@ -362,6 +386,8 @@ def command(
     fraction: float,
     kv_layout: str | None,
     mtp: bool,
+    gemms: bool,
+    tokens: str,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -374,6 +400,8 @@ def command(
     if name is None:
         if gpu_name is not None:
             raise click.UsageError("--gpu needs the NAME of a model.")
+        if gemms:
+            raise click.UsageError("--gemms needs the NAME of a model.")
         if as_json:
             models = [_summary_json(build_model(entry.key)) for entry in entries()]
             out.document({"schema": SCHEMA, "models": models})
@@ -382,8 +410,28 @@ def command(
         return
     model = resolve_model(name)
     memory: dict[str, Any] | None = None
+    parallel = Parallel(tp=tp, ep=ep, pp=pp, dcp=dcp, attention_dp=attention_dp)
+    if gemms:
+        from tilewright.report.gemms_text import print_gemms
+        from tilewright.serving.gemms import GemmsDocument, model_gemms, token_counts
+
+        gpu = None if gpu_name is None else _gpu(gpu_name)
+        lines = model_gemms(model, None, parallel, token_counts(tokens), gpu)
+        made = GemmsDocument(
+            model=model.name,
+            checkpoint=model.checkpoint.name,
+            tp=tp,
+            ep=ep,
+            attention_dp=attention_dp,
+            gpu=gpu.key if gpu else None,
+            gemms=lines,
+        )
+        if as_json:
+            out.document(made)
+        else:
+            print_gemms(out, made)
+        return
     if gpu_name is not None:
-        parallel = Parallel(tp=tp, ep=ep, pp=pp, dcp=dcp, attention_dp=attention_dp)
         memory = _memory_json(model, gpu_name, parallel, fraction, kv_layout or "", mtp)
     if as_json:
         out.document({"schema": SCHEMA, "models": [_model_json(model)], **({"memory": memory} if memory else {})})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from tilewright.report.output import Output, output_options
@@ -39,4 +37,4 @@ def command(everything: bool, tables: tuple[str, ...], check: bool, as_json: boo
 
         print_validation(out, made, tables, everything=everything)
     if check and not made.passed:
-        sys.exit(1)
+        click.get_current_context().exit(1)

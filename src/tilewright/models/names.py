@@ -51,6 +51,32 @@ def _with_checkpoint(key: str, name: str) -> Model:
     return replace(model, name=_tail(name), checkpoint=checkpoint, moe=moe)
 
 
+@lru_cache(maxsize=64)
+def _called(key: str, wanted: str) -> Model:
+    """The catalogue's model; where one entry stands for several releases, under the name of the one that was meant."""
+    model = build_model(key)
+    if "/" in key:
+        for item in model.hf_ids:
+            if wanted in (_folded(item), _folded(_tail(item))):
+                return replace(model, name=_tail(item))
+    return model
+
+
+def _by_format(wanted: str) -> list[tuple[str, str]]:
+    """Checkpoints that `MODEL-FORMAT` means where no repository is called so: those of the model in that format."""
+    stem, _, fmt = wanted.rpartition("-")
+    fmt = {"fp4": "nvfp4"}.get(fmt, fmt)
+    hits: list[tuple[str, str]] = []
+    for entry in entries():
+        if stem and (stem in map(_folded, entry.names) or stem in (_tail(_folded(item)) for item in entry.names)):
+            model = build_model(entry.key)
+            for item in model.checkpoints:
+                formats = {name.partition("_")[0] for name in item.formats} | set(item.formats)
+                if fmt in formats:
+                    hits.append((entry.key, item.name))
+    return hits
+
+
 def _from_catalogue(name: str) -> Model | None:
     """The model whose key, name, id or checkpoint is `name`, the checkpoint chosen with it."""
     wanted = _folded(name)
@@ -67,11 +93,13 @@ def _from_catalogue(name: str) -> Model | None:
             if wanted == folded or (not owner and _tail(wanted) == _tail(folded)):
                 hits.append((entry.key, item))
     if not hits:
+        hits = _by_format(wanted)
+    if not hits:
         return None
     if len(hits) > 1:
         raise AmbiguousNameError("model", name, [checkpoint or key for key, checkpoint in hits])
     key, checkpoint = hits[0]
-    return _with_checkpoint(key, checkpoint) if checkpoint else build_model(key)
+    return _with_checkpoint(key, checkpoint) if checkpoint else _called(key, wanted)
 
 
 def _looks_like_path(name: str) -> bool:
@@ -128,6 +156,8 @@ def load_model(path: str | Path) -> Model:
     checkpoint = model.checkpoint
     if not checkpoint.rules and config.name == _CONFIG and quant.exists():
         checkpoint = parse_quantisation(read_object(quant, _QUANT_CONFIG), _QUANT_CONFIG)
+    if not checkpoint.rules and checkpoint.name == "as trained":
+        checkpoint = replace(checkpoint, name=f"{name}, as trained")
     model = replace(model, source=str(config), checkpoint=checkpoint, checkpoints=(checkpoint,))
     stored = read_stored(folder) if config.name == _CONFIG else None
     if stored is not None:

@@ -125,7 +125,10 @@ class ModelMemoryDocument(msgspec.Struct, frozen=True, kw_only=True):
     kv_bytes_per_token: int | None
     kv_replicated: bool | None
     tokens: int | None
+    kv_growing_bytes_per_token: int | None = None
+    kv_window: int | None = None
     note: str | None = None
+    engine_fractions: dict[str, float] = {}
 
 
 class ModelsDocument(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="tilewright/models/1"):
@@ -151,6 +154,7 @@ _TYPES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "inspect": ("tilewright.binary.model", ("Report",)),
     "gpus": ("tilewright.report.schema", ("GpusDocument",)),
     "models": ("tilewright.report.schema", ("ModelsDocument",)),
+    "gemms": ("tilewright.serving.gemms", ("GemmsDocument",)),
     "layout": ("tilewright.serving.layout", ("LayoutAnswer",)),
     "validate": ("tilewright.serving.validate", ("Validation",)),
     "explain": ("tilewright.diagnose.explain", ("Explanation",)),

@@ -1,5 +1,9 @@
 """Serving whole models: time of decode and prefill, memory and layouts, and how well the model holds against
-published tables."""
+published tables.
+
+`layout` and `validate` are functions of the modules of these names; they are not repeated here, so that a question
+about one step loads neither.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from tilewright.serving.questions import (
     CheckpointSpec,
     DecodeQuestion,
     PrefillQuestion,
+    ServingQuestion,
     parse_serving_question,
 )
 
@@ -16,6 +21,7 @@ __all__ = [
     "CheckpointSpec",
     "DecodeQuestion",
     "PrefillQuestion",
+    "ServingQuestion",
     "parse_serving_question",
     "predict_decode",
     "predict_prefill",

@@ -41,12 +41,10 @@ class Coefficients:
     """A pipeline stage's hand-over to the next, host work included."""
     launch_s: float
     """One kernel launched without a CUDA graph."""
-    b12x_layer_s: float
-    """What the b12x expert kernel takes beside the bytes of the experts hit."""
-    b12x_share: float
-    """Share of the reached bandwidth at which it reads them while each expert has about one row."""
-    b12x_busy_share: float
-    """The same when the rows exceed what its small-batch kernel takes."""
+    b12x_saved_s: float
+    """What the b12x expert kernel saves against CUTLASS's a layer, while its small-batch kernel runs."""
+    b12x_extra: float
+    """What it takes more beyond that, as a multiple of reading the experts hit."""
     prefill_share: float
     """Share of a prefill that is kernels one after the other; the rest is what chunks wait for."""
     acceptance: float

@@ -5,7 +5,7 @@ One question is asked once: a sweep over layouts repeats the same shapes hundred
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Literal
 
@@ -37,7 +37,7 @@ _GEMM_DTYPES: Final[dict[str, str]] = {
 }  # fmt: skip
 _MOE_DTYPES: Final[dict[str, str]] = {
     "bf16": "bf16", "f16": "bf16", "nvfp4": "nvfp4", "fp8": "fp8", "fp8_channel": "fp8", "fp8_block": "fp8_block",
-    "mxfp4": "w4a16_mxfp4",
+    "mxfp4": "w4a16_mxfp4", "int4": "int4_wo", "nvfp4_w4a16": "w4a16_nvfp4", "int8_w8a16": "int8_wo", "int8": "int8",
 }  # fmt: skip
 
 
@@ -153,13 +153,16 @@ def moe_time(
     rows = tokens * shape.topk
     flops = 2.0 * (3 if shape.gated else 2) * rows / ep * shape.hidden * shape.inter / expert_tp
     if family == "b12x" and shape.format.name in ("nvfp4", "nvfp4_w4a16"):
-        share = coefs.b12x_share if rows <= _B12X_ROWS else coefs.b12x_busy_share
-        plain = _plain(gpu, moved, flops, shape.format)
-        compute = plain.limit_s or 0.0
-        time = max(moved / (reached_bandwidth(gpu) * share), compute / _PLAIN_COMPUTE) + coefs.b12x_layer_s
+        plain = replace(shape, format=FORMATS["nvfp4"])
+        base = moe_time(gpu_key, plain, tokens, expert_tp, ep, engine, "cutlass", coefs, basis)
+        if rows <= _B12X_ROWS:
+            time = max(base.time_s - coefs.b12x_saved_s, moved / reached_bandwidth(gpu))
+        else:
+            time = base.time_s + coefs.b12x_extra * moved / reached_bandwidth(gpu)
         return Kernel(
-            time, time / 1.6, time * 1.6, plain.limit_s, plain.bound, False, "b12x: fitted on published serving tables"
-        )
+            time, time / 1.6, time * 1.6, base.limit_s, base.bound, False,
+            "b12x: CUTLASS's time and the difference that published serving tables show",
+        )  # fmt: skip
     dtype = _MOE_DTYPES.get(shape.format.name)
     if dtype is not None:
         try:

@@ -1,0 +1,109 @@
+"""Questions about whole models: what they refuse, and how."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewright.errors import InputError, UnknownNameError
+from tilewright.serving.questions import DecodeQuestion, PrefillQuestion, parse_serving_question
+from tilewright.serving.scenario import scenario_of
+
+DECODE = {"op": "decode", "model": "GLM-5", "gpu": "rtx_pro_6000_server", "gpus": 8}
+
+
+def test_the_contracts_own_questions_are_read_and_answered() -> None:
+    raw: dict[str, Any] = {
+        "id": "a", "op": "decode", "model": "GLM-5", "checkpoint": {"format": "nvfp4", "quantized": ["experts"]},
+        "gpu": "rtx_pro_6000_server", "gpus": 8, "engine": "sglang", "engine_version": None, "attention": "dense",
+        "tp": 8, "pp": 1, "ep": 1, "dcp": 1, "kv_dtype": "bf16", "moe_backend": "cutlass", "concurrency": 16,
+        "context": 0, "speculative_tokens": 0, "acceptance_length": None,
+    }  # fmt: skip
+    question = parse_serving_question(raw)
+    assert isinstance(question, DecodeQuestion)
+    assert scenario_of(question).checkpoint.formats == ("nvfp4",)
+    prefill = parse_serving_question({**raw, "op": "prefill", "prompt_tokens": 8192})
+    assert isinstance(prefill, PrefillQuestion)
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "says"),
+    [
+        ({"op": "decod"}, "op", "decode, prefill"),
+        ({"modle": 1}, "modle", "nearest are model"),
+        ({"gpus": 0}, "gpus", "from 1"),
+        ({"gpus": -8}, "gpus", "from 1"),
+        ({"gpus": True}, "gpus", "Expected `int`"),
+        ({"concurrency": 10**9}, "concurrency", "131,072"),
+        ({"context": -1}, "context", "from 0"),
+        ({"tp": 3}, "gpus", "multiple of tp x pp = 3"),
+        ({"gpus": 7, "pp": 2}, "pp", "divide gpus"),
+        ({"ep": 3}, "ep", "divide tp"),
+        ({"acceptance_length": 4.5, "speculative_tokens": 3}, "acceptance_length", "from 1 to"),
+        ({"acceptance_length": 2}, "acceptance_length", "= 1"),
+        ({"attention": "linear"}, "attention", "dense or sparse"),
+        ({"kv_dtype": "fp7"}, "kv_dtype", "nearest are: fp8"),
+        ({"kv_dtype": "nvfp4"}, "kv_dtype", "use fp8 or bf16"),
+        ({"engine": "sglan"}, "engine", "sglang"),
+        ({"model": "GLM-55"}, "model", "GLM-5"),
+        ({"gpu": "rtx_pro_6000_serve"}, "gpu", "rtx-pro-6000-server"),
+        ({"checkpoint": "nvidia/GLM-5-NVFP"}, "checkpoint", "nvidia/GLM-5-NVFP4"),
+        ({"checkpoint": {"format": "nvfp5"}}, "format", "nvfp4"),
+        ({"checkpoint": {"format": "nvfp4", "quantized": ["expert"]}}, "quantized", "experts"),
+        ({"moe_backend": "cutless"}, "moe_backend", "cutlass"),
+        ({"model": "MiniMax-M2.5", "tp": 8}, "tp", "no multiple of block_n"),
+        ({"model": "Qwen3-235B-A22B", "dcp": 8}, "dcp", "at most 2"),
+    ],
+)
+def test_bad_questions_name_the_field_and_what_is_legal(change: dict[str, Any], field: str, says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        scenario_of(parse_serving_question({**DECODE, **change}))
+    assert caught.value.field == field
+    assert says in caught.value.msg
+    assert "\n" not in caught.value.msg
+
+
+def test_a_missing_prompt_is_named() -> None:
+    with pytest.raises(InputError, match="prompt_tokens is missing"):
+        parse_serving_question({**DECODE, "op": "prefill"})
+
+
+def test_an_index_that_contradicts_its_config_is_refused(tmp_path: Path) -> None:
+    config = {
+        "model_type": "qwen3_moe", "hidden_size": 256, "num_hidden_layers": 2, "vocab_size": 1000,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "num_experts": 16,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 128, "intermediate_size": 512, "torch_dtype": "bfloat16",
+    }  # fmt: skip
+    names = {
+        f"model.layers.{layer}.mlp.experts.{expert}.gate_proj.weight": "model-1.safetensors"
+        for layer in range(2)
+        for expert in range(8)
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    question = DecodeQuestion(model=str(tmp_path), gpu="h200")
+    with pytest.raises(InputError, match="16 experts a layer, the weight files hold 8"):
+        scenario_of(question)
+
+
+KEYS = st.sampled_from([*DECODE, "tp", "checkpoint", "kv_dtype", "x"])
+VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.lists(st.integers())
+
+
+@given(st.dictionaries(KEYS, VALUES, max_size=6))
+def test_any_object_gives_a_question_or_one_sentence(raw: dict[str, Any]) -> None:
+    try:
+        scenario_of(parse_serving_question(raw))
+    except InputError as error:
+        assert error.msg
+        assert "\n" not in error.msg
+
+
+def test_an_unknown_backend_is_an_unknown_name() -> None:
+    with pytest.raises(UnknownNameError):
+        scenario_of(DecodeQuestion(model="GLM-5", gpu="h200", gpus=16, moe_backend="zzz"))

@@ -88,8 +88,7 @@ def _drafting(scenario: Scenario, made: Profile, requests: int, coefs: Coefficie
     add_layers(one, scenario, _draft_layers(made), requests, 1, scenario.context, coefs, basis)
     add_head(one, scenario, made, requests, coefs, basis)
     out = Sum()
-    for _ in range(scenario.speculative_tokens):
-        out.merge(one)
+    out.merge(one, scenario.speculative_tokens)
     return out
 
 
@@ -129,9 +128,14 @@ def decode_step(scenario: Scenario, coefs: Coefficients | None = None, basis: Ba
     new = 1 + scenario.speculative_tokens
     sums = Sum()
     slowest = 0.0
+    alike: dict[object, Sum] = {}
     for stage, layers in enumerate(stage_layers(made, pp)):
+        shared = alike.get(layers)
+        if shared is None:
+            shared = alike[layers] = Sum()
+            add_layers(shared, scenario, layers, batch, new, scenario.context, coefs, basis)
         part = Sum()
-        add_layers(part, scenario, layers, batch, new, scenario.context, coefs, basis)
+        part.merge(shared)
         if stage == pp - 1:
             add_head(part, scenario, made, batch * new, coefs, basis)
             if scenario.speculative_tokens:

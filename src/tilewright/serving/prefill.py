@@ -52,8 +52,7 @@ def prefill_step(
                 part.add("handoff", coefs.handoff_s, bound="latency", low=0.3, high=2.0)
             stages.append(part)
         slowest = max(stages, key=lambda part: part.time_s)
-        for _ in range(repeat):
-            sums.merge(slowest)
+        sums.merge(slowest, repeat)
         last_other = sum(part.time_s for part in stages) - slowest.time_s
         done += count * repeat
     kernels = sums.time_s

@@ -44,9 +44,10 @@ class Gemm:
     """Heads over which a matrix is applied one by one (the absorbed projections of MLA); 0: none."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class LayerKind:
-    """Layers that are made of the same matrices in the same formats. `indices` are their numbers."""
+    """Layers that are made of the same matrices in the same formats. `indices` are their numbers. Compared by
+    identity: a profile makes each of its kinds once, and they are keys of caches."""
 
     mixer: Mixer
     mlp: Mlp

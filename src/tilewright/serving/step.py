@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-from tilewright.hardware.gpu import GIGA
-from tilewright.models.memory import shard
-from tilewright.models.records import Mla
+from tilewright.hardware.gpu import GIGA, Gpu
+from tilewright.models.memory import Parallel, shard
+from tilewright.models.records import Mla, Model
 from tilewright.serving.attention import mixing
 from tilewright.serving.coefficients import Coefficients
 from tilewright.serving.kernels import Basis, Kernel, MoeShape, collective_time, gemm_time, moe_time, reached_bandwidth
@@ -114,21 +114,16 @@ class Sum:
         if kernel.why and not kernel.measured:
             self.why.add(kernel.why)
 
-    def merge(self, other: Sum, term: str | None = None) -> None:
-        """Add everything of `other`; with `term`, all its time under that one."""
-        for key, value in other.times.items():
-            name = term or key
-            self.times[name] = self.times.get(name, 0.0) + value
-        for key, value in other.measured.items():
-            name = term or key
-            self.measured[name] = self.measured.get(name, 0.0) + value
-        for key, value in other.bounds.items():
-            self.bounds[key] = self.bounds.get(key, 0.0) + value
-        self.low_s += other.low_s
-        self.high_s += other.high_s
-        self.limit_s += other.limit_s
+    def merge(self, other: Sum, count: int = 1) -> None:
+        """Add everything of `other`, `count` times."""
+        for mine, theirs in ((self.times, other.times), (self.measured, other.measured), (self.bounds, other.bounds)):
+            for key, value in theirs.items():
+                mine[key] = mine.get(key, 0.0) + value * count
+        self.low_s += other.low_s * count
+        self.high_s += other.high_s * count
+        self.limit_s += other.limit_s * count
         self.limit_known = self.limit_known and other.limit_known
-        self.kernels += other.kernels
+        self.kernels += other.kernels * count
         self.why |= other.why
 
 
@@ -143,9 +138,9 @@ def moe_shape(kind: LayerKind, topk: int) -> MoeShape | None:
     return MoeShape(w13.inn, w2.inn, topk, w13.count, w13.parts > 1, first[0].format)
 
 
-def _mixer(scenario: Scenario, kind: LayerKind) -> str:
+def _mixer(model: Model, kind: LayerKind) -> str:
     if kind.mixer in ("attention", "sliding"):
-        return "mla" if isinstance(scenario.model.attention, Mla) else "gqa"
+        return "mla" if isinstance(model.attention, Mla) else "gqa"
     return kind.mixer
 
 
@@ -173,6 +168,72 @@ def _add_mixer(
         out.add("small", 3 * coefs.small_kernel_s * count, bound="latency", count=3 * count)
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What the context-free part of a layer's time depends on: compared by identity of model and GPU."""
+
+    model: Model
+    gpu: Gpu
+    tp: int
+    ep: int
+    attention_dp: int
+    replicate_dense: bool
+    sparse: bool
+    engine: str
+    moe_backend: str
+    allreduce_backend: str | None
+
+
+@lru_cache(maxsize=1 << 14)
+def _layer(
+    kind: LayerKind, place: _Place, tokens: int, own_tokens: int, coefs: Coefficients, basis: Basis
+) -> Sum:  # fmt: skip
+    """One layer without what depends on the context: GEMMs, experts, small kernels, collectives. Never changed."""
+    out = Sum()
+    model, gpu = place.model, place.gpu
+    parallel = Parallel(
+        tp=place.tp, ep=place.ep, attention_dp=place.attention_dp, replicate_dense=place.replicate_dense
+    )  # fmt: skip
+    for gemm in kind.gemms(parallel):
+        if gemm.component.startswith("experts") or (gemm.component == "indexer" and not place.sparse):
+            continue
+        term = _COMPONENT_TERM.get(gemm.component, "projections")
+        m = own_tokens if term in ("projections", "index") or place.replicate_dense else tokens
+        out.kernel(term, gemm_time(gpu.key, gemm.format, m, gemm.n, gemm.k, basis), 1)
+        if gemm.batched_heads:
+            # Two batched products over the heads (absorption): one launch more.
+            out.add(term, coefs.small_kernel_s, bound="latency")
+    shape = moe_shape(kind, model.moe.topk if model.moe else 1)
+    if shape is not None:
+        out.kernel(
+            "experts",
+            moe_time(
+                gpu.key, shape, tokens, parallel.expert_tp, place.ep, place.engine, place.moe_backend, coefs, basis
+            ),
+            1,
+        )  # fmt: skip
+        out.kernels += _MOE_KERNELS - 1
+    small = _SMALL_MIXER[_mixer(model, kind)] + _SMALL_MLP[kind.mlp]
+    small += _SMALL_INDEXER if kind.indexer and place.sparse else 0
+    traffic = small * 2.0 * tokens * model.hidden * _BF16 / reached_bandwidth(gpu)
+    out.add("small", small * coefs.small_kernel_s + traffic, bound="latency", count=small)
+    size, own = tokens * model.hidden * _BF16, own_tokens * model.hidden * _BF16
+    if place.attention_dp == 1:
+        halves = (kind.mixer != "none") + (kind.mlp != "none")
+        kernel = collective_time(gpu.key, place.tp, size, "all_reduce", place.allreduce_backend, coefs, basis)
+        out.kernel("allreduce", kernel, halves)
+        return out
+    if kind.mixer != "none":
+        ranks = parallel.attention_tp
+        kernel = collective_time(gpu.key, ranks, own, "all_reduce", place.allreduce_backend, coefs, basis)
+        out.kernel("allreduce", kernel, 1)
+    if kind.mlp != "none" and not (place.replicate_dense and kind.mlp == "dense"):
+        # Tokens of all copies of the attention come together for the MLP and go back.
+        for op in ("all_gather", "reduce_scatter"):
+            out.kernel("gather", collective_time(gpu.key, place.tp, size, op, None, coefs, basis), 1)
+    return out
+
+
 def add_layers(
     out: Sum,
     scenario: Scenario,
@@ -186,67 +247,15 @@ def add_layers(
     prefill: bool = False,
 ) -> None:
     """The layers of one pipeline stage, for `sequences` sequences of one copy of the model, `new` tokens each."""
-    parallel, model, gpu = scenario.parallel, scenario.model, scenario.gpu
-    tokens = sequences * new
+    parallel = scenario.parallel
     own_sequences = -(-sequences // parallel.attention_dp)
-    own_tokens = own_sequences * new
-    bandwidth = reached_bandwidth(gpu)
-    hidden_bytes = model.hidden * _BF16
+    place = _Place(
+        scenario.model, scenario.gpu, parallel.tp, parallel.ep, parallel.attention_dp, parallel.replicate_dense,
+        scenario.sparse, scenario.engine, scenario.moe_backend, scenario.allreduce_backend,
+    )  # fmt: skip
     for kind, count in layers:
-        for gemm in kind.gemms(parallel):
-            if gemm.component.startswith("experts"):
-                continue
-            if gemm.component == "indexer" and not scenario.sparse:
-                continue
-            term = _COMPONENT_TERM.get(gemm.component, "projections")
-            m = own_tokens if term in ("projections", "index") or parallel.replicate_dense else tokens
-            if gemm.batched_heads:
-                # Two batched products over the heads (absorption); in prefill one ordinary GEMM of the same size.
-                kernel = gemm_time(gpu.key, gemm.format, m, gemm.n, gemm.k, basis)
-                out.kernel(term, kernel, count)
-                out.add(term, coefs.small_kernel_s * count, bound="latency", count=count)
-                continue
-            out.kernel(term, gemm_time(gpu.key, gemm.format, m, gemm.n, gemm.k, basis), count)
-        shape = moe_shape(kind, model.moe.topk if model.moe else 1)
-        if shape is not None:
-            kernel = moe_time(
-                gpu.key, shape, tokens, parallel.expert_tp, parallel.ep, scenario.engine, scenario.moe_backend, coefs,
-                basis,
-            )  # fmt: skip
-            out.kernel("experts", kernel, count)
-            out.kernels += (_MOE_KERNELS - 1) * count
+        out.merge(_layer(kind, place, sequences * new, own_sequences * new, coefs, basis), count=count)
         _add_mixer(out, scenario, kind, count, own_sequences, new, context, coefs, prefill=prefill)
-        small = _SMALL_MIXER[_mixer(scenario, kind)] + _SMALL_MLP[kind.mlp]
-        if kind.indexer and scenario.sparse:
-            small += _SMALL_INDEXER
-        traffic = small * 2.0 * tokens * hidden_bytes / bandwidth
-        out.add("small", (small * coefs.small_kernel_s + traffic) * count, bound="latency", count=small * count)
-        _add_collectives(out, scenario, kind, count, tokens, own_tokens, coefs, basis)
-
-
-def _add_collectives(
-    out: Sum, scenario: Scenario, kind: LayerKind, count: int, tokens: int, own_tokens: int, coefs: Coefficients,
-    basis: Basis,
-) -> None:  # fmt: skip
-    parallel, gpu = scenario.parallel, scenario.gpu
-    size = tokens * scenario.model.hidden * _BF16
-    backend = scenario.allreduce_backend
-    halves = (kind.mixer != "none") + (kind.mlp != "none")
-    if parallel.attention_dp == 1:
-        kernel = collective_time(gpu.key, parallel.tp, size, "all_reduce", backend, coefs, basis)
-        out.kernel("allreduce", kernel, halves * count)
-        return
-    if kind.mixer != "none":
-        own = own_tokens * scenario.model.hidden * _BF16
-        out.kernel(
-            "allreduce",
-            collective_time(gpu.key, parallel.attention_tp, own, "all_reduce", backend, coefs, basis),
-            count,
-        )
-    if kind.mlp != "none" and not (parallel.replicate_dense and kind.mlp == "dense"):
-        # Tokens of all copies of the attention come together for the MLP and go back.
-        for op in ("all_gather", "reduce_scatter"):
-            out.kernel("gather", collective_time(gpu.key, parallel.tp, size, op, None, coefs, basis), count)
 
 
 def _row(made: Profile, component: str) -> Row | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from tilewright.cutlass.config import parse_config
 from tilewright.cutlass.fit import fit
-from tilewright.errors import ConfigError, InputError
+from tilewright.errors import ConfigError, InputError, TilewrightError
 from tilewright.hardware.names import resolve_gpu
 from tilewright.search.model import Candidate, SearchResult
 from tilewright.search.problem import grouped_problem
@@ -281,3 +282,58 @@ def test_an_unknown_tree_proposes_nothing() -> None:
         {"a": "nvfp4"}, gpu=SERVER, m=16, n=128, k=128, root="x", unknown_root="Its content is new."
     )
     assert (result.candidates, result.notes) == ([], ["Its content is new."])
+
+
+PEER = (
+    ("nvfp4", (128, 256, 256), (2, 1, 1), 2), ("nvfp4", (256, 128, 256), (1, 2, 1), 2),
+    ("nvfp4", (64, 32, 256), (1, 2, 1), 8), ("nvfp4", (128, 192, 256), (2, 1, 1), 2),
+    ("e4m3", (128, 256, 128), (2, 1, 1), 2), ("e4m3", (64, 64, 128), (1, 2, 1), 6),
+    ("e4m3", (128, 64, 128), (1, 2, 1), 4),
+)  # fmt: skip
+"""Suggestions of nvMatmulHeuristics 0.1.0.27 on its RTX_PRO_6000 preset (tools/peer_nvmmh.py, 2026-12-02)."""
+
+
+@pytest.mark.parametrize(("element", "tile", "cluster", "stages"), PEER)
+def test_what_the_peer_proposes_and_sm120_refuses_is_never_ours(
+    element: str, tile: tuple[int, int, int], cluster: tuple[int, int, int], stages: int
+) -> None:
+    op_class = "block_scaled" if element == "nvfp4" else "tensor_op"
+    raw = {"arch": "sm120", "a": element, "op_class": op_class, "tile": list(tile), "stages": stages}
+    assert fit(parse_config({**raw, "cluster": list(cluster)})).status == "illegal"
+    for m in (16, 4096):
+        found = search_configs({"a": element, "op_class": op_class}, gpu=SERVER, m=m, n=4096, k=4096, top=1000)
+        ours = {(tuple(item.config["tile"]), item.stages) for item in found.candidates}
+        if (tile, stages) in ours:  # then as one block, never as a cluster
+            assert fit(parse_config(raw)).status == "fits"
+        assert all(tuple(item.config["cluster"]) == (1, 1, 1) for item in found.candidates)
+
+
+@pytest.mark.compiler
+@pytest.mark.tree
+def test_the_compiler_agrees_with_what_is_proposed(
+    flashinfer_062: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Proposals as C++: every type compiles to the stages and bytes that were promised."""
+    from tilewright.probe.compiler import find_nvcc
+    from tilewright.probe.headers import open_headers
+    from tilewright.probe.rounds import Settings
+    from tilewright.probe.run import Request, probe
+
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+    try:
+        nvcc = find_nvcc()
+    except TilewrightError as error:
+        pytest.skip(error.msg)
+    candidates: list[Candidate] = []
+    sample: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
+        ({**DRIVING, "cutlass": "4.2.1"}, {"experts": 16, "tokens_per_expert": 16}),
+        ({"a": "nvfp4", "cutlass": "4.2.1"}, {"m": 4096}),
+        ({"a": "e4m3", "cutlass": "4.2.1"}, {"m": 16}),
+    )
+    for fixed, size in sample:
+        candidates += search_configs(fixed, gpu=SERVER, n=4096, k=4096, top=4, **size).candidates
+    headers, scatter = open_headers([str(flashinfer_062)])
+    configs = [parse_config({**item.config, "id": str(index)}) for index, item in enumerate(candidates)]
+    answers = probe([Request(config, headers[0]) for config in configs], Settings(nvcc, scatter))
+    promised = [("fits", item.stages, item.smem_bytes) for item in candidates]
+    assert [(answer.type_status, answer.stages, answer.smem_bytes) for answer in answers] == promised

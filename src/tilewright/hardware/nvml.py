@@ -126,6 +126,22 @@ class NvmlDevice:
         value = self._ask("nvmlDeviceGetPowerUsage")
         return None if value is None else value / 1000
 
+    @property
+    def temperature_c(self) -> int | None:
+        return self._ask("nvmlDeviceGetTemperature", getattr(self._nvml, "NVML_TEMPERATURE_GPU", 0))
+
+    @property
+    def throttle_mask(self) -> int | None:
+        """Why the clock is not higher, as bits (nvmlClocksEventReason*; older bindings: nvmlClocksThrottleReason*)."""
+        mask = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
+        return self._ask("nvmlDeviceGetCurrentClocksThrottleReasons") if mask is None else mask
+
+    @property
+    def processes(self) -> int | None:
+        """Processes that compute on it, this one included."""
+        found = self._ask("nvmlDeviceGetComputeRunningProcesses")
+        return None if found is None else len(found)
+
     def link(self, what: str, *, highest: bool) -> int | None:
         """PCIe link "Generation" or "Width", now or the highest that device and slot allow."""
         return self._ask(f"nvmlDeviceGet{'Max' if highest else 'Curr'}PcieLink{what}")

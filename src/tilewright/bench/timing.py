@@ -1,0 +1,107 @@
+"""Timing calls on the GPU: cold L2, one CUDA graph of many calls where they can be captured, medians.
+
+A kernel's time means nothing while its weights lie in L2 from the call before: calls go round over copies of the
+weights, more of them than L2 holds. A graph leaves out what Python costs between launches, as an engine does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from tilewright.bench.stats import Summary, sample, summarise
+
+COLD_BYTES: Final = 260_000_000
+"""Bytes touched between two uses of the same weights: four times the 63 MB of an H200's L2, twice a B200's 126."""
+MOST_COPIES: Final = 40
+GRAPH_CALLS: Final = 24
+"""Calls in one graph, at least: launching the graph costs microseconds, which this divides."""
+WARM_CALLS: Final = 3
+BUDGET_S: Final = 2.0
+"""Time for one figure, after warm-up."""
+
+Call = Callable[[], Any]
+
+
+def copies_for(touched: int, free: int, each: int) -> int:
+    """How many copies of weights a measurement goes round over.
+
+    `touched`: bytes of weights that one call reads, `each`: bytes of a whole copy, `free`: memory for them.
+    """
+    wanted = min(MOST_COPIES, max(2, -(-COLD_BYTES // max(1, touched))))
+    return max(1, min(wanted, free // max(1, each)))
+
+
+class GraphClock:
+    """Seconds a call, from a CUDA graph of all of `calls`, each as often as makes GRAPH_CALLS of them."""
+
+    graph = True
+
+    def __init__(self, torch: Any, calls: Sequence[Call]) -> None:
+        self._torch = torch
+        rounds = -(-GRAPH_CALLS // len(calls))
+        self.calls = rounds * len(calls)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_CALLS):
+                for call in calls:
+                    call()
+        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.synchronize()
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            for _ in range(rounds):
+                for call in calls:
+                    call()
+        self._start, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self.once()
+
+    def once(self) -> float:
+        self._start.record()
+        self._graph.replay()
+        self._end.record()
+        self._end.synchronize()
+        return self._start.elapsed_time(self._end) / 1e3 / self.calls
+
+
+class EventClock:
+    """Seconds of one call between two events, calls in turn: for what cannot be captured."""
+
+    graph = False
+
+    def __init__(self, torch: Any, calls: Sequence[Call]) -> None:
+        self._torch, self._calls, self._next = torch, calls, 0
+        for call in calls[: max(1, WARM_CALLS)]:
+            call()
+        torch.cuda.synchronize()
+        self._start, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def once(self) -> float:
+        call = self._calls[self._next % len(self._calls)]
+        self._next += 1
+        self._start.record()
+        call()
+        self._end.record()
+        self._end.synchronize()
+        return self._start.elapsed_time(self._end) / 1e3
+
+
+def measure(
+    torch: Any, calls: Sequence[Call], *, graph: bool = True, budget_s: float = BUDGET_S
+) -> tuple[Summary, bool]:
+    """(seconds a call, whether a graph was used) of `calls`: the same work on different copies of its weights.
+
+    Raises what a call raises when it cannot run at all.
+    """
+    clock: GraphClock | EventClock
+    if graph:
+        try:
+            clock = GraphClock(torch, calls)
+        except RuntimeError:  # it allocates, synchronises or uses another stream: no graph, then
+            torch.cuda.synchronize()
+            clock = EventClock(torch, calls)
+    else:
+        clock = EventClock(torch, calls)
+    return summarise(sample(clock.once, budget_s=budget_s, now=time.monotonic)), clock.graph

@@ -13,7 +13,8 @@ from probe_trees import FILES
 
 from conftest import truth_rows
 from strategies import kernel_configs
-from tilewright.cutlass.config import KEYS, KernelConfig, parse_config
+from tilewright.cutlass.config import KEYS, LEGAL, KernelConfig, parse_config
+from tilewright.cutlass.fit import fit
 from tilewright.errors import ConfigError
 from tilewright.probe.cpp import kernel_types
 from tilewright.probe.sampling import sample_configs
@@ -153,21 +154,28 @@ def test_grouped_plain_fp8_takes_the_new_tags_from_4_6_on() -> None:
 
 
 def test_samples_are_legal_configs_the_same_for_a_seed_and_cover_the_space() -> None:
-    raws = sample_configs(600, 7, ["4.2.1", "4.7.0"])
-    assert raws == sample_configs(600, 7, ["4.2.1", "4.7.0"])
-    assert raws != sample_configs(600, 8, ["4.2.1", "4.7.0"])
+    raws = sample_configs(3000, 7, ["4.2.1", "4.7.0"])
+    assert raws == sample_configs(3000, 7, ["4.2.1", "4.7.0"])
+    assert raws != sample_configs(3000, 8, ["4.2.1", "4.7.0"])
     configs = [parse_config(raw) for raw in raws]
     for key, expected in {
         "cutlass": {"4.2.1", "4.7.0"},
         "kind": {"dense", "grouped"},
-        "op_class": {"block_scaled", "tensor_op", "blockwise", "sparse", "block_scaled_sparse"},
         "swap_ab": {True, False},
-        "arch": {"sm120", "sm121"},
+        **{key: set(LEGAL[key]) for key in ("arch", "op_class", "a", "b", "c", "d", "acc", "fusion", "layout_b")},
+        **{key: {None, *LEGAL[key]} for key in ("final_output", "activation", "scale", "zero", "narrow", "layout_sfd")},
+        "tile_scheduler": {None, "static_persistent", "stream_k"},
     }.items():
         assert {getattr(config, key) for config in configs} == expected
-    assert len({config.fusion for config in configs}) == 7
     assert any(config.epilogue_tile != "auto" for config in configs)
     assert any(config.stages != "auto" for config in configs)
+    assert any(config.fusion == "finalize" and config.d not in ("void", config.final_output) for config in configs)
+
+
+def test_most_samples_are_what_cutlass_takes_and_nearly_all_have_an_answer() -> None:
+    statuses = [fit(parse_config(raw), brief=True).status for raw in sample_configs(2000, 11, ["4.2.1", "4.7.0"])]
+    assert statuses.count("fits") + statuses.count("overflow") > len(statuses) * 0.3
+    assert statuses.count("unsupported") < len(statuses) * 0.02
 
 
 @pytest.mark.parametrize("arch", ["sm90", "sm_100a", "sm103", "sm121"])

@@ -47,7 +47,7 @@ EXIT_NO = 1
     "--sample",
     type=click.IntRange(1, 100_000),
     metavar="N",
-    help="Draw N random configs (SM120, or of --arch); config flags hold for all of them.",
+    help="Draw N random configs (of all architectures, or of --arch); config flags hold for all of them.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of --sample.")
 @click.option("--ptxas", is_flag=True, help="Compile the whole kernel too: registers, spills, stack (30-75 s each).")

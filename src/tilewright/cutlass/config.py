@@ -222,6 +222,9 @@ F8F6F4_SUBBYTE_ALIGNMENT: Final = 128
 _F6F4: Final = frozenset({"e2m1", "e2m3", "e3m2"})
 _F8F6F4_CLASSES: Final = ("block_scaled", "block_scaled_sparse", "tensor_op", "sparse")
 _SPARSE_CLASSES: Final = ("sparse", "block_scaled_sparse")
+DEFAULT_GRANULARITY: Final = (1, 128, 128)
+"""Elements that share a software scale where a blockwise config does not say: one scale a token and 128 of K, one a
+128 x 128 block of weights (DeepSeek-V3's recipe, and the SM90 and SM120 builders' usual one)."""
 SPARSITY: Final = 2
 """Logical elements a stored element of a 2:4 sparse operand stands for."""
 
@@ -303,6 +306,8 @@ def parse_config(raw: Mapping[str, Any]) -> KernelConfig:
     out["cluster"] = _extents("cluster", given.get("cluster", (1, 1, 1)), 3)
     if "scale_granularity" in given:
         out["scale_granularity"] = _extents("scale_granularity", given["scale_granularity"], 3)
+    elif op_class == "blockwise":
+        out["scale_granularity"] = DEFAULT_GRANULARITY
     if out.get("tile_scheduler") == "default":
         del out["tile_scheduler"]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from tilewright.cutlass import fixes_sm100, sm100_collective, sm100_epilogue, sm100_kernel, sm100_mainloop
 from tilewright.cutlass.config import KernelConfig
 from tilewright.cutlass.laid import Laid
@@ -27,13 +29,22 @@ def covers(config: KernelConfig) -> str | None:
         return (
             f"The model covers {', '.join(FAMILIES)} on SM100, not {config.op_class}; `tilewright probe` compiles it."
         )
-    if config.op_class == "blockwise" and config.scale_granularity is None:
-        return "Blockwise kernels need scale_granularity, the elements that share a scale (1x128x128)."
     return None
+
+
+def as_built(config: KernelConfig) -> KernelConfig:
+    """Operands without scales and a schedule that is none of mixed input go to the plain builder: both are
+    OpClassTensorOp, and only the tag tells them apart."""
+    if config.op_class != "mixed_input" or config.schedule in ("1sm", "2sm") or "MixedInput" in config.schedule:
+        return config
+    if config.narrow is not None and config.scale is not None:
+        return config
+    return msgspec.structs.replace(config, op_class="tensor_op")
 
 
 def lay_out(config: KernelConfig) -> Laid | list[Broken]:
     """Lay out the types of `config`, or name the rule that they break first."""
+    config = as_built(config)
     epi = sm100_epilogue.epilogue(epilogue_key(config))
     if isinstance(epi, Broken):
         # The mainloop may break rules besides, but its stage count means nothing without the epilogue.
@@ -141,13 +152,15 @@ def kinds(config: KernelConfig, epi: Epilogue, array: bool, grouped: str) -> Bro
 
 def _form(config: KernelConfig, main: Mainloop, rules: Sm100Rules) -> Form:
     array, op_class = main.tag.array, config.op_class
-    kind = "transform" if op_class == "blockwise" else "sparse" if op_class in SPARSE else "plain"
+    named = {"blockwise": "transform", "mixed_input": "mixed"}
+    kind = named.get(op_class) or ("sparse" if op_class in SPARSE else "plain")
+    transforms = op_class in named
     return Form(
         kind=kind,
         array=array,
         schedulers=main.scheduler_stages,
         accumulators=main.accumulator_stages,
-        throttle=rules.throttle or kind == "transform",
-        epilogue_throttle=kind == "transform" or (array and rules.array_epilogue_throttle),
+        throttle=rules.throttle or transforms,
+        epilogue_throttle=transforms or (array and rules.array_epilogue_throttle),
         ahead=array and kind == "plain" and rules.async_tensormaps,
     )

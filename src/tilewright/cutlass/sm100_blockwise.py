@@ -55,7 +55,7 @@ def lay_out(key: MainloopKey, tag: Tag, rules: Sm100Rules) -> Mainloop | Broken:
     broken = too_few_accumulators(accumulators, BUILDER) or _granularity(key, sm)
     if broken:
         return broken
-    assert key.scale_granularity is not None, "covers() asks for it"
+    assert key.scale_granularity is not None, "mainloop_key() fills it in"
     gm, gn, gk = key.scale_granularity
     scale = 2 if key.acc == "f16" else 4  # ElementAccumulator
     schedulers = 1 if key.grouped else accumulators + 1
@@ -106,7 +106,7 @@ def lay_out(key: MainloopKey, tag: Tag, rules: Sm100Rules) -> Mainloop | Broken:
 
 def _granularity(key: MainloopKey, sm: int) -> Broken | None:
     """The builder's asserts on software scales, and the copies that load them."""
-    assert key.scale_granularity is not None, "covers() asks for it"
+    assert key.scale_granularity is not None, "mainloop_key() fills it in"
     cta = (key.tile[0] // sm, key.tile[1], key.tile[2])
     for axis, extent, granularity in zip("MNK", cta, key.scale_granularity, strict=True):
         if granularity > extent:
@@ -137,7 +137,7 @@ def _granularity(key: MainloopKey, sm: int) -> Broken | None:
 
 
 def _divisible(key: MainloopKey, where: str) -> Broken | None:
-    assert key.scale_granularity is not None, "covers() asks for it"
+    assert key.scale_granularity is not None, "mainloop_key() fills it in"
     for axis, extent, granularity in zip("MNK", key.tile, key.scale_granularity, strict=True):
         if extent % granularity:
             return Broken(

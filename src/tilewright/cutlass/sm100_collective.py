@@ -8,10 +8,10 @@ Accumulators live in tensor memory. Sizes in bytes, extents in elements.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from tilewright.cutlass import sm100_mma
-from tilewright.cutlass.config import KernelConfig
+from tilewright.cutlass.config import DEFAULT_GRANULARITY, KernelConfig
 from tilewright.cutlass.cute_slices import slices, stage_modes, unsliceable
 from tilewright.cutlass.laid import StageCount
 from tilewright.cutlass.sm100_atoms import Major, smem_atom
@@ -39,6 +39,7 @@ _POLICY: Final = {
     "blockwise": "MainloopSm100{A}TmaUmmaWarpSpecializedBlockwiseScaling",
     "sparse": "MainloopSm100{A}TmaUmmaWarpSpecializedSparse",
     "block_scaled_sparse": "MainloopSm100{A}TmaUmmaWarpSpecializedBlockScaledSparse",
+    "mixed_input": "MainloopSm100TmaUmmaWarpSpecializedMixedInput",
 }
 _SCHEDULE: Final = {
     "tensor_op": "Kernel{P}TmaWarpSpecializedSm100",
@@ -46,6 +47,7 @@ _SCHEDULE: Final = {
     "blockwise": "Kernel{P}TmaWarpSpecializedMmaTransformSm100",
     "sparse": "KernelSparse{P}TmaWarpSpecializedSm100",
     "block_scaled_sparse": "KernelSparse{P}TmaWarpSpecializedBlockScaledSm100",
+    "mixed_input": "KernelTmaWarpSpecializedMixedInputTransformSm100",
 }
 
 
@@ -67,6 +69,14 @@ class Mainloop:
     schedule: str
 
 
+class Converted(NamedTuple):
+    """A narrow operand that carries scales: which of the builder's operands it is, and the types that convert it."""
+
+    side: str
+    scale: str
+    zero: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class MainloopKey:
     """What a mainloop depends on, and nothing else."""
@@ -85,6 +95,15 @@ class MainloopKey:
     formats: tuple[str, str]
     """Formats before the swap, which a short schedule name goes by."""
     carveout: int
+    converted: Converted | None = None
+    """Mixed input: the operand with scales, where there is one."""
+
+
+def _converted(config: KernelConfig) -> Converted | None:
+    if config.op_class != "mixed_input" or config.narrow is None or config.scale is None:
+        return None
+    side = ("b" if config.narrow == "a" else "a") if config.swap_ab else config.narrow
+    return Converted(side, config.scale, config.zero)
 
 
 def mainloop_key(config: KernelConfig, carveout: int) -> MainloopKey:
@@ -99,10 +118,11 @@ def mainloop_key(config: KernelConfig, carveout: int) -> MainloopKey:
         config.cluster,
         config.schedule,
         None if config.stages == "auto" else config.stages,
-        config.scale_granularity,
+        config.scale_granularity or (DEFAULT_GRANULARITY if config.op_class == "blockwise" else None),
         config.scale_major or "mn",
         (config.a, config.b),
         carveout,
+        _converted(config),
     )
 
 
@@ -264,6 +284,7 @@ def member_entries(tensors: Struct, tensormaps: Struct | None) -> list[Entry]:
     out = [
         Entry(f"mainloop.tensors.{member.name}", offset, member.bytes, member.type_align, member.why)
         for member, offset in zip(tensors.members, tensors.offsets, strict=True)
+        if member.name.startswith("smem_")  # not the structs that a mixed-input mainloop groups its arrays in
     ]
     if tensormaps is not None:
         out += [

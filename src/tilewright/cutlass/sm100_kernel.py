@@ -1,7 +1,8 @@
 """Kernel-level shared memory of the SM100 and SM103 kernels.
 
 Mirrors the `SharedStorage` of `gemm/kernel/sm100_gemm_{,array_}tma_warpspecialized.hpp`,
-`sm100_gemm_{,array_}tma_warpspecialized_mma_transform.hpp` (blockwise), `sm100_sparse_gemm_tma_warpspecialized.hpp` and
+`sm100_gemm_{,array_}tma_warpspecialized_mma_transform.hpp` (blockwise),
+`sm100_gemm_tma_warpspecialized_mixed_input_transform.hpp`, `sm100_sparse_gemm_tma_warpspecialized.hpp` and
 `sm103_blockscaled_gemm_{,array_}tma_warpspecialized.hpp`. All assert that the storage fits the block's limit. Sizes in
 bytes.
 """
@@ -28,6 +29,7 @@ _HEADER: Final = {
     ("plain", True): "sm100_gemm_array_tma_warpspecialized",
     ("transform", False): "sm100_gemm_tma_warpspecialized_mma_transform",
     ("transform", True): "sm100_gemm_array_tma_warpspecialized_mma_transform",
+    ("mixed", False): "sm100_gemm_tma_warpspecialized_mixed_input_transform",
     ("sparse", False): "sm100_sparse_gemm_tma_warpspecialized",
     ("sm103", False): "sm103_blockscaled_gemm_tma_warpspecialized",
     ("sm103", True): "sm103_blockscaled_gemm_array_tma_warpspecialized",
@@ -39,7 +41,7 @@ class Form:
     """Which kernel it is and how its release lays it out."""
 
     kind: str
-    """plain, transform (blockwise), sparse, or sm103."""
+    """plain, transform (blockwise), mixed, sparse, or sm103."""
     array: bool
     schedulers: int
     accumulators: int
@@ -100,7 +102,7 @@ def _pipelines(form: Form, main: Member, epi: Member) -> list[Member]:
         Member("load_order", LOAD_ORDER, 16, 8),
         Member("clc", stages, 16, 8),
     ]
-    if form.kind != "transform":  # there the accumulator pipeline belongs to the mainloop
+    if form.kind not in ("transform", "mixed"):  # there the accumulator pipeline belongs to the mainloop
         out.append(Member("accumulator", BARRIER_PAIR * form.accumulators, 16, 8))
     if form.array:
         out.append(Member("clc_throttle", EMPTY, 16, 1))
@@ -119,6 +121,8 @@ def threads(form: Form, direct: bool) -> int:
     `direct`: the epilogue stores without shared memory."""
     if form.kind == "transform":
         return 3 * WARP_GROUP  # five warps and the epilogue's four, rounded up to warp groups
+    if form.kind == "mixed":
+        return 5 * WARP + 2 * WARP_GROUP  # scheduler, MMA, three loads; the epilogue's and the converting warps
     if form.kind == "sm103":
         # scheduler, MMA, A/B load, scale load; an epilogue load warp and three idle ones unless D is stored directly
         extra = 0 if direct and not form.array else 4

@@ -6,7 +6,15 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-from tilewright.cutlass import sm100_blockscaled, sm100_blockwise, sm100_dense, sm100_mma, sm100_sparse, sm100_tags
+from tilewright.cutlass import (
+    sm100_blockscaled,
+    sm100_blockwise,
+    sm100_dense,
+    sm100_mixed_input,
+    sm100_mma,
+    sm100_sparse,
+    sm100_tags,
+)
 from tilewright.cutlass.sm100_collective import Mainloop, MainloopKey
 from tilewright.cutlass.sm100_tags import Tag
 from tilewright.cutlass.sm100_versions import Sm100Rules, sm100_rules_for
@@ -18,6 +26,7 @@ _BUILDERS: Final[dict[str, Callable[[MainloopKey, Tag, Sm100Rules], Mainloop | B
     "blockwise": sm100_blockwise.lay_out,
     "sparse": sm100_sparse.lay_out,
     "block_scaled_sparse": sm100_sparse.lay_out_scaled,
+    "mixed_input": sm100_mixed_input.lay_out,
 }
 FAMILIES: Final = tuple(_BUILDERS)
 """Operation classes that SM100 has builders for here."""

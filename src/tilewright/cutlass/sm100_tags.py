@@ -2,7 +2,7 @@
 
 Mirrors the tag hierarchy of `gemm/dispatch_policy.hpp` and the `enable_if` conditions of
 `builders/sm100_umma_builder.inl`, `sm100_blockscaled_umma_builder.inl`, `sm100_blockwise_umma_builder.inl`,
-`sm100_sparse_umma_builder.inl` and `sm100_blockscaled_sparse_umma_builder.inl`.
+`sm100_sparse_umma_builder.inl`, `sm100_blockscaled_sparse_umma_builder.inl` and `sm100_mixed_input_umma_builder.inl`.
 """
 
 from __future__ import annotations
@@ -71,6 +71,9 @@ _BY_CLASS: Final[dict[str, tuple[Tag, ...]]] = {
     "block_scaled": (AUTO, Tag("KernelScheduleBlockScaledGemmSm100", 0), *_scaled(sparse=False)),
     "sparse": (AUTO, *_pairs("KernelSparseTmaWarpSpecialized{S}Sm100", False)),
     "block_scaled_sparse": (Tag("KernelScheduleBlockScaledSparseGemmSm100", 0), *_scaled(sparse=True)),
+    "mixed_input": tuple(
+        Tag(f"KernelTmaWarpSpecialized{sm}SmMixedInput{smem}Sm100", sm) for sm in (1, 2) for smem in ("", "Smem")
+    ),
 }
 _BY_NAME: Final = {op: {tag.name: tag for tag in tags} for op, tags in _BY_CLASS.items()}
 
@@ -92,6 +95,8 @@ def resolve(schedule: str, op_class: str, grouped: bool, a: str, b: str) -> Tag 
         fmt = "Nvf4" if a == b == "nvfp4" else "Mxf4" if a == b == "mxfp4" else "Mxf8f6f4"
     elif op_class == "blockwise":
         fmt = "Blockwise"
+    if op_class == "mixed_input":  # dense kernels only: there is no PtrArray tag
+        return names.get(f"KernelTmaWarpSpecialized{schedule[0]}SmMixedInputSm100")
     kind = "Sparse" if "sparse" in op_class else "PtrArray" if grouped else ""
     stem = f"Kernel{kind}TmaWarpSpecialized"
     sm = schedule[0]

@@ -48,6 +48,11 @@ class Sm100Rules:
     slices_plainly: bool
     """From 4.6.0 one stage is cut off a swizzled layout without composing the swizzle (`cute/pointer_flagged.hpp`,
     slice_and_offset for smem_ptr_flag_bits); before, a stage that did not divide the swizzle did not compile."""
+    mixed_input: bool
+    """From 4.2.0 there are mixed-input kernels (`builders/sm100_mixed_input_umma_builder.inl`)."""
+    tiled_mixed_scales: bool
+    """From 4.3.0 the scales of a narrow operand are tiled over the CTA's A; before, one copy over the whole tile
+    (`gemm/collective/sm100_mma_warpspecialized_mixed_input.hpp`)."""
     class_assert: bool
     """Up to 4.2.2 the capacity assert stands in the kernel's class, from 4.3.0 in its operator(): either way a kernel
     that is too large does not compile (`gemm/kernel/sm100_*.hpp`)."""
@@ -73,5 +78,7 @@ def sm100_rules_for(version: str) -> Sm100Rules:
         no_smem_callbacks=number >= (4, 2, 0),
         arch_in_policy=number >= (4, 5, 0),
         slices_plainly=number >= (4, 6, 0),
+        mixed_input=number >= (4, 2, 0),
+        tiled_mixed_scales=number >= (4, 3, 0),
         class_assert=number < (4, 3, 0),
     )

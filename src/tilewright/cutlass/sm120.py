@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from tilewright.cutlass import epilogue as epilogue_model
 from tilewright.cutlass import epilogue_storage, sm90_kernel, sm120_mainloop, sm120_sparse_kernel
 from tilewright.cutlass import sm120_kernel_rules as kernel_rules
@@ -15,20 +17,22 @@ from tilewright.cutlass.sm120_mainloop import Mainloop
 from tilewright.cutlass.verdict import Broken, Entry
 from tilewright.cutlass.versions import rules_for
 
-FAMILIES: Final = ("block_scaled", "tensor_op", "blockwise", "sparse", "block_scaled_sparse")
 SPARSE: Final = ("sparse", "block_scaled_sparse")
 
 
-def covers(config: KernelConfig) -> str | None:
-    """Why the model has no answer for `config`, or None."""
-    if config.op_class not in FAMILIES:
-        covered = ", ".join(FAMILIES)
-        return f"The model covers {covered} on SM12x, not {config.op_class}; `tilewright probe` compiles it."
+def covers(config: KernelConfig) -> str | None:  # noqa: ARG001 - the verb's signature is that of every module
+    """Nothing is left out: what no SM120 builder makes is illegal."""
     return None
 
 
 def lay_out(config: KernelConfig) -> Laid | list[Broken]:
     """Lay out the types of `config`, or name the rule that they break first."""
+    if config.op_class == "mixed_input":
+        if config.narrow is not None and config.scale is not None:
+            advice = "SM120 converts no operand: use FP8, FP6 or FP4 in any mix (tensor_op), or block-scaled formats."
+            return [Broken(sm120_mainloop.NO_COLLECTIVE, sm120_mainloop.NO_COLLECTIVE_AT, advice)]
+        # without scales it is the plain builder (OpClassTensorOp) that gets the operands
+        config = msgspec.structs.replace(config, op_class="tensor_op")
     epi = epilogue_model.epilogue(epilogue_model.epilogue_key(config))
     if isinstance(epi, Broken):
         # The mainloop may break rules besides, but its stage count means nothing without the epilogue.

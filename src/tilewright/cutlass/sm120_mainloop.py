@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 from tilewright.cutlass import sm120_tags
-from tilewright.cutlass.config import KernelConfig
+from tilewright.cutlass.config import DEFAULT_GRANULARITY, KernelConfig
 from tilewright.cutlass.laid import StageCount
 from tilewright.cutlass.sm120_tags import Tag
 from tilewright.cutlass.smem_atoms import ATOM_ROWS, pick_atom
@@ -166,7 +166,7 @@ def _mainloop(
         return _block_scaled(rules, grouped, ops, acc, tile, cluster, tag, stages, carveout)
     if op_class == "tensor_op":
         return _tensor_op(rules, grouped, ops, acc, tile, cluster, tag, stages, carveout)
-    return _blockwise(grouped, ops, acc, tile, cluster, tag, stages, granularity or (1, 128, 128), carveout)
+    return _blockwise(grouped, ops, acc, tile, cluster, tag, stages, granularity or DEFAULT_GRANULARITY, carveout)
 
 
 def _tn(ops: Operands, where: str) -> Broken | None:

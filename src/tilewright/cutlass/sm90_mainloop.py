@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tilewright.cutlass import sm90_blockwise, sm90_cp_async, sm90_register_a, sm90_sparse, sm90_tags
-from tilewright.cutlass.config import KernelConfig
+from tilewright.cutlass.config import DEFAULT_GRANULARITY, KernelConfig
 from tilewright.cutlass.laid import StageCount
 from tilewright.cutlass.sm90_common import (
     COLLECTIVE,
@@ -70,7 +70,7 @@ def problem(config: KernelConfig, carveout: int) -> Problem:
         cluster=config.cluster,
         schedule=config.schedule,
         stages=None if config.stages == "auto" else config.stages,
-        granularity=config.scale_granularity or (1, 128, 128),
+        granularity=config.scale_granularity or DEFAULT_GRANULARITY,
         scale_k_major=config.scale_major == "k",
         carveout=carveout,
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tilewright.cutlass.config import KernelConfig, config_to_dict, parse_config
+from tilewright.cutlass.config import DEFAULT_GRANULARITY, KernelConfig, config_to_dict, parse_config
 from tilewright.formats.elements import ELEMENTS
 from tilewright.probe.schedules import Unsupported, epilogue_schedule, kernel_schedule
 from tilewright.probe.tags import TagIndex
@@ -187,6 +187,9 @@ def kernel_types(config: KernelConfig, tags: TagIndex) -> KernelTypes:
     if config.op_class == "blockwise":
         pair_a, pair_b = _blockwise_layouts(config, pair_a, pair_b, star)
 
+    elif config.op_class == "mixed_input" and config.arch == "sm100":
+        pair_a, pair_b = _mixed_layouts(config, pair_a, pair_b, swap)
+
     accumulator = _PLAIN[config.acc]
     compute = "float" if config.acc == "int32" else accumulator
     c, d = _output(config.c), _output(config.d)
@@ -222,13 +225,28 @@ def kernel_types(config: KernelConfig, tags: TagIndex) -> KernelTypes:
     return KernelTypes(NVCC_ARCH[config.arch], epilogue, mainloop, kernel, config.fusion == "finalize")
 
 
+def _mixed_layouts(config: KernelConfig, layout_a: str, layout_b: str, swap: bool) -> tuple[str, str]:
+    """The layout of the narrow operand paired with that of its scales, where SM100 is told one
+    (`detail/sm100_mixed_dtype_blockwise_layout.hpp`); granularity along its rows, then along K."""
+    if config.narrow is None or config.scale is None or config.scale_granularity is None:
+        return layout_a, layout_b
+    rows, columns, depth = (int(extent) for extent in config.scale_granularity)
+    narrow_a = (config.narrow == "a") != swap
+    major = _MAJOR[config.scale_major or "mn"]
+    scale = (
+        f"decltype(cutlass::detail::Sm100MixedInputBlockwiseScaleConfig<{rows if narrow_a else columns}, {depth}, "
+        f"cute::UMMA::Major::{major}>::deduce_layout_scale())"
+    )
+    if narrow_a:
+        return f"cute::tuple<{layout_a}, {scale}>", layout_b
+    return layout_a, f"cute::tuple<{layout_b}, {scale}>"
+
+
 def _blockwise_layouts(config: KernelConfig, layout_a: str, layout_b: str, star: str) -> tuple[str, str]:
     """Layouts of A and B paired with those of their scale factors."""
     if config.arch not in _SCALE_CONFIG:
         raise Unsupported(f"CUTLASS has no blockwise scaling for {config.arch}.")
-    if config.scale_granularity is None:
-        raise Unsupported("Op class blockwise needs scale_granularity, the elements that share a scale (1x128x128).")
-    granularity = ", ".join(str(int(extent)) for extent in config.scale_granularity)
+    granularity = ", ".join(str(int(extent)) for extent in config.scale_granularity or DEFAULT_GRANULARITY)
     space = "GMMA" if config.arch == "sm90" else "UMMA"  # `detail/blockwise_scale_layout.hpp`
     major = f"cute::{space}::Major::{_MAJOR[config.scale_major or 'mn']}"
     scale = f"cutlass::detail::{_SCALE_CONFIG[config.arch]}<{granularity}, {major}, {major}>"

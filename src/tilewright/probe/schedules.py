@@ -40,6 +40,7 @@ _SM90: Final = {
 }
 _SCHEDULES: Final[dict[tuple[str, str], dict[str, str]]] = {
     ("sm120", "tensor_op"): _WS,
+    ("sm120", "mixed_input"): _WS,
     ("sm120", "block_scaled"): _WS,
     ("sm120", "blockwise"): {
         "cooperative": "KernelTmaWarpSpecializedBlockwiseCooperativeSm120",
@@ -56,6 +57,7 @@ _SCHEDULES: Final[dict[tuple[str, str], dict[str, str]]] = {
     ("sm100", "tensor_op"): {n: f"Kernel{{P}}TmaWarpSpecialized{n[0]}SmSm100" for n in ("1sm", "2sm")},
     ("sm100", "block_scaled"): {n: f"Kernel{{P}}TmaWarpSpecialized{n[0]}Sm{{F}}Sm100" for n in ("1sm", "2sm")},
     ("sm100", "blockwise"): {n: f"Kernel{{P}}TmaWarpSpecializedBlockwise{n[0]}SmSm100" for n in ("1sm", "2sm")},
+    ("sm100", "mixed_input"): {n: f"KernelTmaWarpSpecialized{n[0]}SmMixedInputSm100" for n in ("1sm", "2sm")},
     ("sm100", "sparse"): {n: f"KernelSparseTmaWarpSpecialized{n[0]}SmSm100" for n in ("1sm", "2sm")},
     ("sm100", "block_scaled_sparse"): {
         n: f"KernelSparseTmaWarpSpecialized{n[0]}Sm{{F}}Sm100" for n in ("1sm", "2sm")
@@ -111,7 +113,8 @@ def kernel_schedule(config: KernelConfig, tags: TagIndex) -> str:
         F=_format_tag(config.a, config.b),
         V="32" if config.a == "mxfp4" else "16",
     )
-    tag = tags.kernel(text)
+    # up to 4.1.0 the SM90 tags of software scales had another name
+    tag = tags.kernel(text) or tags.kernel(text.replace("FP8Blockwise", "FP8BlockScaledAccum"))
     if tag is None:
         raise Unsupported(tags.no_kernel_tag(text))
     return tag

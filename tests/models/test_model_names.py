@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from model_helpers import SMALL, real_configs, write_model
 
-from tilewright.errors import InputError, UnknownNameError
+from tilewright.errors import AmbiguousNameError, InputError, UnknownNameError
 from tilewright.models import resolve_model
 from tilewright.models.catalogue import entries
 
@@ -130,3 +130,27 @@ def test_the_command_lists_shows_and_refuses(cli: Any, tmp_path: Path) -> None:
         assert result.code == 2, arguments
         assert result.err.count("\n") == 1
         assert not result.out
+
+
+def test_a_model_and_a_format_mean_its_checkpoint_in_that_format() -> None:
+    assert resolve_model("DeepSeek-R1-NVFP4").checkpoint.name == "nvidia/DeepSeek-R1-0528-FP4-v2"
+    assert resolve_model("deepseek-r1-fp4").checkpoint.formats == ("nvfp4",)
+    with pytest.raises(AmbiguousNameError, match=r"MiniMax-M2\.5-NVFP4, nvidia/MiniMax-M2\.7-NVFP4"):
+        resolve_model("MiniMax-M2-NVFP4")
+    with pytest.raises(UnknownNameError):
+        resolve_model("gpt-oss-120b-nvfp4")
+
+
+def test_an_entry_of_several_releases_is_called_by_the_one_that_was_meant() -> None:
+    assert resolve_model("MiniMax-M2").name == "MiniMax-M2"
+    assert resolve_model("MiniMaxAI/MiniMax-M2.5").name == "MiniMax-M2.5"
+    assert resolve_model("MiniMax-M2.5") is resolve_model("minimax-m2.5")
+
+
+def test_memory_says_what_engines_take_and_what_windows_do(cli: Any, tmp_path: Path) -> None:
+    shown = cli("models", "gpt-oss-120b", "--gpu", "rtx-pro-6000-server").out
+    assert "routed experts, gate and up (w13) " in shown.partition("Memory of one")[2]
+    assert "keep 128 tokens, so beyond those it takes 36,864 bytes a token" in shown
+    assert "SGLang 0.869 here (its own rule), vLLM 0.92" in shown
+    own = cli("models", str(write_model(tmp_path / "mine", SMALL)))
+    assert "Checkpoint mine, as trained" in own.out

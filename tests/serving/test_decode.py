@@ -144,3 +144,25 @@ def test_the_same_question_of_an_unfitted_gpu_has_wider_bounds() -> None:
     theirs = predict_decode(DecodeQuestion(**{**GLM5, "gpu": "h200"}))
     assert theirs.high_s / theirs.time_s >= ours.high_s / ours.time_s
     assert "wider" in theirs.why
+
+
+def test_what_the_answer_rests_on_is_said() -> None:
+    far = predict_decode(DecodeQuestion(**GLM5, context=1_000_000)).why
+    assert "beyond the 202,752 tokens" in far
+    assert "fit in the cache at once" in far
+    assert "does not fit" in predict_decode(DecodeQuestion(**{**GLM5, "gpus": 2})).why
+
+
+def test_verification_in_one_block_depends_on_the_engines_version() -> None:
+    base: dict[str, Any] = {
+        "model": "Qwen3.5-397B-A17B", "checkpoint": "nvidia/Qwen3.5-397B-A17B-NVFP4", "gpu": "rtx-pro-6000-server",
+        "gpus": 4, "speculative_tokens": 3, "context": 65536,
+    }  # fmt: skip
+
+    def step(engine: str, version: str | None) -> float:
+        return predict_decode(DecodeQuestion(**base, engine=engine, engine_version=version)).time_s
+
+    assert step("sglang", "0.5.9") > 1.5 * step("sglang", "0.5.23")
+    assert step("sglang", None) == step("sglang", "0.5.9")
+    assert step("vllm", "0.17.1rc1") > 1.3 * step("vllm", "0.17.0rc1")
+    assert step("vllm", "0.33.0") == step("vllm", None) == step("vllm", "0.17.0rc1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,18 +34,34 @@ class Mixing:
 
 # Engines whose verification of drafts over grouped-query attention walks a sequence in one block: read off published
 # tables, in which the time of a step grows with the context and not with the requests
-# (qwen35_397b_4xpro6000_sglang_mtp_on: Triton attention; qwen35_397b_4xpro6000_decode_ctx: vLLM 0.17.1rc1). Another
-# vLLM build does not (qwen35_397b_4xpro6000_vllm_mtp_on, 0.17.0rc1).
-_SCANNING: Final[tuple[tuple[str, str, float], ...]] = (("sglang", "", 1.0), ("vllm", "0.17.1", 0.5))
+# (qwen35_397b_4xpro6000_sglang_mtp_on: SGLang 0.5.9, Triton attention; qwen35_397b_4xpro6000_decode_ctx: vLLM
+# 0.17.1rc1). Another vLLM build does not (qwen35_397b_4xpro6000_vllm_mtp_on, 0.17.0rc1). Weight: its walk in units of
+# `scan_token_s`.
+_SCANNING: Final[tuple[tuple[str, tuple[int, ...], tuple[int, ...], float], ...]] = (
+    ("sglang", (), (0, 5, 9), 1.0),
+    ("vllm", (0, 17, 1), (0, 17, 1), 0.5),
+)
+_NUMBERS: Final = re.compile(r"\d{1,6}")
+
+
+def _release(text: str) -> tuple[int, ...]:
+    """The first three numbers of a version: 0.17.1rc1 -> (0, 17, 1)."""
+    return tuple(int(part) for part in _NUMBERS.findall(text[:64])[:3])
 
 
 def scans(scenario: Scenario) -> float:
-    """Blocks' walks over the sequence in a layer's verification, in units of `scan_token_s`; 0: the cache is split."""
+    """Blocks' walks over the sequence in a layer's verification, in units of `scan_token_s`; 0: the cache is split.
+
+    A version that is not given counts as the one that was published, for the engine whose every version up to it does.
+    """
     if not scenario.speculative_tokens or not isinstance(scenario.model.attention, Gqa):
         return 0.0
-    for engine, version, weight in _SCANNING:
-        if scenario.engine == engine and (not version or (scenario.engine_version or "").startswith(version)):
-            return weight
+    for engine, first, last, weight in _SCANNING:
+        if scenario.engine != engine:
+            continue
+        if scenario.engine_version is None:
+            return 0.0 if first else weight
+        return weight if first <= _release(scenario.engine_version) <= last else 0.0
     return 0.0
 
 

@@ -8,8 +8,10 @@ from functools import lru_cache
 from tilewright.cost.estimate import Basis as EstimateBasis
 from tilewright.cost.estimate import Bound, Estimate, Term
 from tilewright.hardware.gpu import Gpu
+from tilewright.serving.attention import scans
 from tilewright.serving.coefficients import Coefficients, coefficients, spread
 from tilewright.serving.kernels import Basis
+from tilewright.serving.memory import server_memory
 from tilewright.serving.profile import LayerKind, Profile, profile, stage_layers
 from tilewright.serving.questions import DecodeQuestion
 from tilewright.serving.scenario import Scenario, scenario_of
@@ -162,6 +164,11 @@ def _why(scenario: Scenario, sums: Sum, what: str) -> str:
         parts.append("assumed: " + "; ".join(scenario.assumed))
     if not _calibrated(scenario.gpu):
         parts.append(f"no published serving table of a {scenario.gpu.name} took part in the fit: bounds are wider")
+    if scans(scenario) and scenario.context:
+        parts.append(
+            "drafts are verified by one block a sequence, as published for SGLang 0.5.9 and vLLM 0.17.1rc1: a version "
+            "that splits the cache loses nothing with context"
+        )
     notes = sorted(note for note in sums.why if "no kernel table" in note or "b12x" in note)
     parts += notes[:2]
     return "; ".join(parts)
@@ -205,4 +212,18 @@ def predict_decode(question: DecodeQuestion, basis: Basis = "auto") -> Estimate:
     if scenario.speculative_tokens:
         source = "given" if scenario.acceptance_length is not None else "published mean"
         what += f"; {step.tokens_each:.2f} tokens a request and step ({source})"
-    return estimate_of(step, question.id, what, step.tok_s)
+    full = _too_full(scenario)
+    return estimate_of(step, question.id, f"{what}; {full}" if full else what, step.tok_s)
+
+
+def _too_full(scenario: Scenario) -> str:
+    """What does not fit in memory with the engine's default flags; empty where all of it does, or nobody knows."""
+    if scenario.gpu.memory_bytes is None:
+        return ""
+    memory = server_memory(scenario.at(1, 0))
+    if not memory.fits:
+        return f"it does not fit: {memory.short / (1 << 30):,.1f} GiB of weights too many a GPU"
+    room = memory.requests(scenario.context) * scenario.parallel.attention_dp * scenario.copies
+    if room < scenario.concurrency:
+        return f"only {room:,} such requests fit in the cache at once"
+    return ""

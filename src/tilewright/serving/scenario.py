@@ -15,7 +15,13 @@ from tilewright.models.legality import tp_verdict
 from tilewright.models.memory import Parallel
 from tilewright.models.names import resolve_model
 from tilewright.models.records import Gqa, GroupedOutput, Mla, Model
-from tilewright.serving.questions import CheckpointSpec, DecodeQuestion, ServingQuestion, check_serving_question
+from tilewright.serving.questions import (
+    CheckpointSpec,
+    DecodeQuestion,
+    PrefillQuestion,
+    ServingQuestion,
+    check_serving_question,
+)
 
 __all__ = ["ENGINES", "MOE_BACKENDS", "Scenario", "kv_layout_of", "scenario_of"]
 
@@ -205,6 +211,9 @@ def scenario_of(question: ServingQuestion) -> Scenario:
         )
     if isinstance(model.attention, GroupedOutput):
         assumed.append("no KV reads: how DeepSeek V4 compresses its cache is not covered")
+    longest = question.context + (question.prompt_tokens if isinstance(question, PrefillQuestion) else 0)
+    if model.context and longest > model.context:
+        assumed.append(f"a context beyond the {model.context:,} tokens that the model was made for")
     if question.speculative_tokens and not model.mtp_layers:
         assumed.append("a draft as long as one of the model's layers, since it has no prediction layers of its own")
     speculative = question.speculative_tokens if isinstance(question, DecodeQuestion) else 0

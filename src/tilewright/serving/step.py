@@ -146,7 +146,7 @@ def _mixer(model: Model, kind: LayerKind) -> str:
 
 def _add_mixer(
     out: Sum, scenario: Scenario, kind: LayerKind, count: int, sequences: int, new: int, context: int,
-    coefs: Coefficients, *, prefill: bool,
+    coefs: Coefficients, basis: Basis, *, prefill: bool,
 ) -> None:  # fmt: skip
     parallel = scenario.parallel
     mixed = mixing(scenario, kind, sequences, new, context, coefs, prefill=prefill)
@@ -164,7 +164,9 @@ def _add_mixer(
         query = tokens * heads * parallel.dcp * (getattr(own, "cached", 0) or 128) * _BF16
         result = tokens * heads * parallel.dcp * (width if hasattr(own, "cached") else 128) * _BF16
         for op, size in (("all_gather", query), ("all_gather", tokens * own.heads * _F32), ("reduce_scatter", result)):
-            out.kernel("dcp", collective_time(scenario.gpu.key, parallel.dcp, max(1, size), op, None, coefs), count)
+            out.kernel(
+                "dcp", collective_time(scenario.gpu.key, parallel.dcp, max(1, size), op, None, coefs, basis), count
+            )
         out.add("small", 3 * coefs.small_kernel_s * count, bound="latency", count=3 * count)
 
 
@@ -255,7 +257,7 @@ def add_layers(
     )  # fmt: skip
     for kind, count in layers:
         out.merge(_layer(kind, place, sequences * new, own_sequences * new, coefs, basis), count=count)
-        _add_mixer(out, scenario, kind, count, own_sequences, new, context, coefs, prefill=prefill)
+        _add_mixer(out, scenario, kind, count, own_sequences, new, context, coefs, basis, prefill=prefill)
 
 
 def _row(made: Profile, component: str) -> Row | None:

@@ -170,7 +170,7 @@ def moe_time(
                 MoeQuestion(
                     gpu=gpu_key, dtype=dtype, tokens=tokens, hidden=shape.hidden, inter=shape.inter, topk=shape.topk,
                     experts=shape.experts, tp=expert_tp, ep=ep, distribution="uniform",
-                    backend=_moe_backend(engine, family, dtype),
+                    backend=_moe_backend(engine, family, dtype) if shape.gated else _NOT_GATED,
                 ),
                 basis=basis,
             )  # fmt: skip
@@ -202,6 +202,8 @@ _MOE_BACKENDS: Final[dict[tuple[str, str, str], str]] = {
     ("trtllm", "cutlass", "fp8"): "moe_torch_flow_cutlass",
     ("trtllm", "triton", "fp8_block"): "moe_torch_flow_triton_fp8_block",
 }  # fmt: skip
+_NOT_GATED: Final = "moe_torch_flow_nongated"
+"""The table of layers without a gate (Nemotron): two matrices an expert, not three."""
 _USUAL_FAMILY: Final[dict[str, str]] = {"w4a16_mxfp4": "marlin", "fp8_block": "triton"}
 
 

@@ -35,6 +35,8 @@ _REACHED: Final = 0.9
 _GEMM_DTYPES: Final[dict[str, str]] = {
     "bf16": "bf16", "f16": "bf16", "nvfp4": "nvfp4", "fp8": "fp8", "fp8_channel": "fp8", "fp8_block": "fp8_block",
 }  # fmt: skip
+_GEMM_BACKENDS: Final[dict[str, str]] = {"fp8_block": "torch_flow"}
+"""Where the usual backend's table holds small shapes only: the one that holds models' shapes."""
 _MOE_DTYPES: Final[dict[str, str]] = {
     "bf16": "bf16", "f16": "bf16", "nvfp4": "nvfp4", "fp8": "fp8", "fp8_channel": "fp8", "fp8_block": "fp8_block",
     "mxfp4": "w4a16_mxfp4", "int4": "int4_wo", "nvfp4_w4a16": "w4a16_nvfp4", "int8_w8a16": "int8_wo", "int8": "int8",
@@ -83,7 +85,8 @@ def gemm_time(gpu_key: str, fmt: WeightFormat, m: int, n: int, k: int, basis: Ba
     dtype = _GEMM_DTYPES.get(fmt.name)
     if dtype is not None:
         try:
-            got = predict(GemmQuestion(gpu=gpu_key, dtype=dtype, m=m, n=n, k=k), basis=basis)
+            question = GemmQuestion(gpu=gpu_key, dtype=dtype, m=m, n=n, k=k, backend=_GEMM_BACKENDS.get(dtype))
+            got = predict(question, basis=basis)
         except InputError:
             pass
         else:

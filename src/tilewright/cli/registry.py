@@ -22,6 +22,8 @@ COMMANDS: dict[str, Command] = {
     "tactics": Command("tilewright.cli.tactics", "Every kernel config that a library compiles, each with its verdict."),
     "fix": Command("tilewright.cli.fix", "A patch or blocklist for the library tactics that can never run."),
     "collectives": Command("tilewright.cli.collectives", "What the CUTLASS headers on this machine can do."),
+    "predict": Command("tilewright.cli.predict", "How long a kernel, a collective or a model takes, and why."),
+    "calibrate": Command("tilewright.cli.calibrate", "Fit the kernel models to measured rows, yours or published."),
     "probe": Command("tilewright.cli.probe", "Compile the real types: sizes, registers, spills. Needs nvcc, no GPU."),
     "verify": Command("tilewright.cli.verify", "Build, launch and check kernels on this GPU; one bundle to share."),
     "inspect": Command("tilewright.cli.inspect", "What a GPU binary or wheel holds, and on which GPUs it runs."),

@@ -141,10 +141,13 @@ class ModelsDocument(msgspec.Struct, frozen=True, kw_only=True, tag_field="schem
 _TYPES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "fit": ("tilewright.cutlass.budget", ("Budget", "ErrorLine")),
     "fit-compare": ("tilewright.cutlass.compare", ("Comparison",)),
+    "fit-upgrade": ("tilewright.cutlass.compare", ("LibraryComparison",)),
     "search": ("tilewright.search.model", ("SearchResult",)),
     "tactics": ("tilewright.libraries.flashinfer.model", ("Report",)),
     "tactics-diff": ("tilewright.libraries.flashinfer.model", ("Difference",)),
     "collectives": ("tilewright.collectives.query", ("Answer",)),
+    "predict": ("tilewright.cost.estimate", ("Estimate",)),
+    "coefficients": ("tilewright.cost.kernel_models", ("Index",)),
     "probe": ("tilewright.probe.result", ("ProbeResult", "ProbeError")),
     "probe-comparison": ("tilewright.probe.against", ("Comparison",)),
     "verify": ("tilewright.verify.model", ("Verification",)),

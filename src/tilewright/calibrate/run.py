@@ -1,0 +1,79 @@
+"""One calibration: rows in, a folder of coefficients and tables out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from tilewright.calibrate.fit import fit_group
+from tilewright.calibrate.rows import Group, read_groups
+from tilewright.cost.kernel_models import INDEX_NAME, Index, IndexEntry, load
+from tilewright.cost.tables import pack_table
+from tilewright.errors import InputError, shown
+from tilewright.report.write_file import write_new
+
+__all__ = ["MIN_ROWS", "MIN_SHAPES", "calibrate"]
+
+MIN_ROWS = 40
+MIN_SHAPES = 3
+"""Fewer rows or shapes of a kernel cannot be held out to say how well the fit holds; such a kernel is left out."""
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+def calibrate(
+    paths: tuple[str, ...],
+    out: str,
+    *,
+    date: str,
+    gpu: str | None = None,
+    source: str = "",
+    force: bool = False,
+    tables: bool = True,
+    compare: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
+) -> list[IndexEntry]:
+    """Fit every kernel of the files and write `out`; the entries written, with their errors on held-out shapes.
+
+    Equal rows and an equal `date` give equal files. `compare` also fits trees without physics on the same folds.
+    Raises InputError for bad rows or an output folder that holds coefficients (unless `force`), MissingPartError
+    without numpy and lightgbm."""
+    if not _DATE.fullmatch(date):
+        raise InputError("--date", f"--date must be YYYY-MM-DD, not {shown(date)}.")
+    folder = Path(out)
+    try:
+        if (folder / INDEX_NAME).exists() and not force:
+            raise InputError("--out", f"{shown(out)} holds coefficients and is kept: give another --out, or --force.")
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError("--out", f"--out {shown(out)} cannot be used ({reason}); give a folder.") from None
+    groups = read_groups(paths, gpu)
+    if not groups:
+        raise InputError("--rows", "No rows in the files given; each needs a header and at least one line.")
+    entries: list[IndexEntry] = []
+    for group in groups:
+        shapes = len({sample.shape(group.op) for sample in group.samples})
+        if len(group.samples) < MIN_ROWS or shapes < MIN_SHAPES:
+            tell(f"{group.backend} {group.dtype}: {len(group.samples)} rows of {shapes} shapes, too few; left out")
+            continue
+        fitted = fit_group(group, date, source=source, compare=compare)
+        entry = fitted.entry
+        write_new(str(folder / entry.file), fitted.content, force=True)
+        if tables:
+            write_new(str(folder / entry.file.replace(".json.gz", ".table.gz")), _table(group), force=True)
+        entries.append(entry)
+        error = entry.error
+        tell(f"{entry.backend} {entry.dtype}: {entry.rows:,} rows, {error.mean:.1%} mean, {error.p95:.1%} at the 95th")
+    if not entries:
+        raise InputError("--rows", f"No kernel has {MIN_ROWS} rows of {MIN_SHAPES} shapes; give more rows.")
+    index = Index(entries=entries, notice=source)
+    write_new(str(folder / INDEX_NAME), msgspec.json.format(msgspec.json.encode(index), indent=1) + b"\n", force=True)
+    load.cache_clear()
+    return entries
+
+
+def _table(group: Group) -> bytes:
+    return pack_table([(s.sizes[0], s.sizes[1:], s.distribution, s.time_s) for s in group.samples])

@@ -1,0 +1,180 @@
+"""Coefficient and table files: what is written is read back, and broken ones are refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tilewright
+from conftest import DATA
+from tilewright.cost.kernel_models import load
+from tilewright.cost.moe_load import moe_load
+from tilewright.cost.questions import GemmQuestion
+from tilewright.cost.tables import pack_table, read_table
+from tilewright.cost.trees import Forest, Trees
+from tilewright.errors import InputError
+
+
+def test_trees_are_walked_as_they_are_stored() -> None:
+    # x0 <= 1 ? (x1 <= 2 ? 0.1 : 0.2) : 0.3, and a tree of one leaf
+    forest = Forest(Trees([0, 1, -1, -1, -1, -1], [0, 0, 1000, 2000, 3000, 5], [[1.0], [2.0]]), 2)
+    assert forest.value([1.0, 2.0]) == pytest.approx(0.1005)
+    assert forest.value([0.0, 3.0]) == pytest.approx(0.2005)
+    assert forest.value([1.5, 0.0]) == pytest.approx(0.3005)
+
+
+@pytest.mark.parametrize(
+    "trees",
+    [
+        Trees([0, -1], [0, 1], [[1.0]]),
+        Trees([0, -1, -1], [7, 1, 1], [[1.0]]),
+        Trees([3, -1, -1], [0, 1, 1], [[1.0]]),
+        Trees([0, -1, -1], [0, 1], [[1.0]]),
+    ],
+)
+def test_broken_trees_are_refused(trees: Trees) -> None:
+    with pytest.raises(InputError):
+        Forest(trees, 1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.dictionaries(
+        st.tuples(st.integers(1, 64), st.integers(1, 5), st.sampled_from(["", "balanced"])),
+        st.floats(1e-6, 5.0),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_a_table_gives_back_its_rows(rows: dict[tuple[int, int, str], float], tmp_path_factory: Any) -> None:
+    folder = tmp_path_factory.mktemp("table")
+    (folder / "t.gz").write_bytes(pack_table([(at, (n,), name, time) for (at, n, name), time in rows.items()]))
+    table = read_table("t.gz", folder)
+    assert table is not None
+    for (at, n, name), time in rows.items():
+        near = table.near(at, (n,), name)
+        assert near is not None
+        assert near.rows[0][0] == at
+        assert near.rows[0][1] == pytest.approx(time, rel=0.001)
+    assert table.near(1, (9,), "") is None
+
+
+def test_broken_files_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "t.gz").write_bytes(b"no gzip")
+    (tmp_path / "u.gz").write_bytes(gzip.compress(b'{"axis":[1],"lines":[[0,1]],"names":["x"]}\nabc'))
+    for name in ("t.gz", "u.gz"):
+        with pytest.raises(InputError):
+            read_table(name, tmp_path)
+    assert read_table("absent.gz", tmp_path) is None
+    for content in (b"", b"[]", b"\x00", b'{"schema":"tilewright/coefficients/1"}', b"[" * 100_000):
+        (tmp_path / "index.json").write_bytes(content)
+        load.cache_clear()
+        with pytest.raises(InputError):
+            load(str(tmp_path))
+    load.cache_clear()
+
+
+def test_packaged_index_names_files_that_are_there_and_load() -> None:
+    coefficients = load()
+    for entry in coefficients.index.entries:
+        model = coefficients.model(entry)
+        assert len(model.low) == len(model.high) > 0
+        assert all(low < 1 < high for low, high in zip(model.low, model.high, strict=True))
+
+
+@pytest.mark.parametrize("tokens", [1, 7, 64, 1000])
+@pytest.mark.parametrize("ep", [1, 2, 8, 16])
+@pytest.mark.parametrize("name", ["balanced", "power_law_1.2", "power_law_1", "uniform"])
+def test_loads_of_a_rank_are_possible(tokens: int, ep: int, name: str) -> None:
+    load_ = moe_load(tokens, 8, 128, ep, name)
+    assert 0 <= load_.hit <= load_.experts == 128 / ep
+    assert load_.hit <= load_.rows + 1  # quantiles are rounded to whole rows
+    assert load_.rows <= tokens * min(8, 128 // ep) + 1e-9
+    assert load_.largest <= tokens or name == "uniform"
+    if ep == 1:
+        assert load_.rows == tokens * 8
+    for size, tiles in zip((16, 32, 64, 128), load_.tiles, strict=True):
+        assert tiles * size >= 0.8 * load_.rows - 1
+    assert not math.isnan(sum(load_.tiles))
+
+
+def test_balanced_counts_are_those_of_the_rule() -> None:
+    for tokens, topk, experts, ep in ((5, 4, 64, 4), (100, 8, 256, 8), (16, 6, 160, 2), (1, 22, 512, 1)):
+        stride = -(-experts // topk)
+        counts = [0] * (experts // ep)
+        for token in range(tokens):
+            for i in range(topk):
+                start = token if tokens >= stride else token * stride / tokens
+                expert = int((start + i * stride) % experts)
+                if expert < len(counts):
+                    counts[expert] += 1
+        got = moe_load(tokens, topk, experts, ep, "balanced")
+        assert got.rows == sum(counts)
+        assert got.hit == sum(count > 0 for count in counts)
+
+
+def test_calibrate_needs_its_extra_and_says_so(cli: Any, tmp_path: Path) -> None:
+    if find_spec("lightgbm") is not None:
+        pytest.skip("lightgbm is installed")
+    rows = str(DATA / "kernel_rows" / "gemm.csv.gz")
+    result = cli("calibrate", "--rows", rows, "--out", str(tmp_path / "c"))
+    assert result.code == 3
+    assert "tilewright[calibrate]" in result.err
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("a,b\n1,2\n", "--rows"),
+        ("kernel_source,gemm_dtype,m,n,k,latency_ms\nx,nvfp4,1,2,three,0.1\n", "k"),
+        ("kernel_source,gemm_dtype,m,n,k,latency_ms\nx,nvfp4,1,2,3,nan\n", "latency_ms"),
+        ("kernel_source,gemm_dtype,m,n,k,latency_ms\nx,nvfp9,1,2,3,1\n", "gemm_dtype"),
+        ("", "--rows"),
+    ],
+)
+def test_bad_rows_name_file_line_and_column(text: str, field: str, tmp_path: Path) -> None:
+    from tilewright.calibrate.rows import read_groups
+
+    file = tmp_path / "rows.csv"
+    file.write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_groups((str(file),))
+    assert caught.value.field == field
+
+
+def test_calibration_holds_on_shapes_it_did_not_see(tmp_path: Path) -> None:
+    """Two thirds of the sample's shapes fitted, the others predicted by the coefficients alone."""
+    pytest.importorskip("lightgbm")
+    from tilewright.calibrate.rows import read_groups
+    from tilewright.calibrate.run import calibrate
+
+    source = DATA / "kernel_rows" / "gemm.csv.gz"
+    text = gzip.decompress(source.read_bytes()).decode().splitlines()
+    held = [line for line in text[1:] if hash_of(line) == 0]
+    (tmp_path / "fit.csv").write_text("\n".join([text[0], *(line for line in text[1:] if hash_of(line))]))
+    (tmp_path / "held.csv").write_text("\n".join([text[0], *held]))
+    out = str(tmp_path / "c")
+    entries = calibrate((str(tmp_path / "fit.csv"),), out, date="2026-01-01")
+    again = calibrate((str(tmp_path / "fit.csv"),), str(tmp_path / "d"), date="2026-01-01")
+    assert entries == again
+    errors: list[float] = []
+    for sample in read_groups((str(tmp_path / "held.csv"),))[0].samples:
+        m, n, k = sample.sizes
+        ask = GemmQuestion(gpu="rtx_pro_6000_server", dtype="nvfp4", m=m, n=n, k=k)
+        errors.append(abs(tilewright.predict(ask, basis="modelled", coefficients=out).time_s / sample.time_s - 1))
+    assert sum(errors) / len(errors) < 0.15
+    assert json.loads((tmp_path / "c" / "index.json").read_text())["schema"] == "tilewright/coefficients/1"
+
+
+def hash_of(line: str) -> int:
+    """0 for a third of the shapes."""
+    _, _, _, _, n, k, *_ = line.split(",")
+    return (int(n) // 256 + 7 * int(k) // 256) % 3

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tilewright.cutlass.compare import compare
 from tilewright.cutlass.config import parse_config
 
@@ -49,3 +51,31 @@ def test_an_unknown_release_is_answered_with_the_nearest(cli: Any) -> None:
     result = cli("fit", "--arch", "sm120", "--a", "nvfp4", "--tile", "128x128x128", "--compare", "4.2.1", "5.0.0")
     assert result.code == 2
     assert "4.7.0" in result.err
+
+
+@pytest.mark.tree
+def test_an_upgrade_is_judged_for_every_kernel_of_a_library(cli: Any, flashinfer_062: Path) -> None:
+    """CUTLASS 3.9.2 has no callbacks for the MoE scatter: what FlashInfer 0.6.2 gained by leaving it."""
+    library = ("--library", str(flashinfer_062), "--json", "--check")
+    forward = json.loads(cli("fit", "--compare", "3.9.2", "4.2.1", *library).out)
+    result = cli("fit", "--compare", "4.2.1", "3.9.2", *library)
+    back = json.loads(result.out)
+    assert (forward["library_version"], forward["kernels"], forward["lost"]) == ("0.6.2", 44, 0)
+    assert back["lost"] == forward["gained"] == len(back["new_failures"]) > 0
+    assert back["kernels"] == back["same"] + back["changed"] + back["gained"] + back["lost"]
+    assert {item["id"] for item in back["changes"] if item["verdict"] == "lost"} == set(back["new_failures"])
+    assert result.code == 1
+
+
+def test_library_without_what_it_needs_is_refused_in_one_line(cli: Any, tmp_path: Path) -> None:
+    for arguments, says in (
+        (("--library", str(tmp_path)), "--compare"),
+        (("--library", str(tmp_path), "--compare", "4.2.1", "4.7.0", "--a", "nvfp4"), "--arch"),
+        (("--library", str(tmp_path), "--compare", "4.2.1", "9.9.9"), "9.9.9"),
+        (("--library", str(tmp_path / "none"), "--compare", "4.2.1", "4.7.0"), "nothing"),
+        (("--library", str(tmp_path), "--compare", "4.2.1", "4.7.0", "--arch", "sm90"), "sm120"),
+    ):
+        result = cli("fit", *arguments)
+        assert result.code == 2
+        assert says in result.err
+        assert "Traceback" not in result.err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -39,6 +41,62 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", 
     changes: list[Change]
     cause: str | None = None
     """Why it does not run on the new release, when it does not."""
+
+
+class LibraryComparison(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="tilewright/fit-upgrade/1"):
+    """Every kernel that a library compiles, under two CUTLASS releases: what building it with the other one changes."""
+
+    library: str
+    library_version: str
+    arch: str
+    old_cutlass: str
+    new_cutlass: str
+    kernels: int
+    """Kernels that were compared."""
+    unread: int
+    """Kernels whose config the library's sources do not tell."""
+    same: int
+    changed: int
+    gained: int
+    lost: int
+    new_failures: list[str]
+    """Names of the kernels that run on the old release only."""
+    changes: list[Comparison]
+    """The kernels that differ; `id` is the kernel's name in the library."""
+
+
+def compare_all(
+    library: str,
+    library_version: str,
+    arch: str,
+    kernels: Iterable[tuple[str, KernelConfig | None]],
+    old: str,
+    new: str,
+) -> LibraryComparison:
+    """`kernels` (name in the library, its config where it is known) on CUTLASS `old` and on CUTLASS `new`."""
+    compared: list[Comparison] = []
+    unread = 0
+    for name, config in kernels:
+        if config is None:
+            unread += 1
+        else:
+            compared.append(compare(msgspec.structs.replace(config, id=name), old, new))
+    counts = Counter(item.verdict for item in compared)
+    return LibraryComparison(
+        library=library,
+        library_version=library_version,
+        arch=arch,
+        old_cutlass=old,
+        new_cutlass=new,
+        kernels=len(compared),
+        unread=unread,
+        same=counts["same"],
+        changed=counts["changed"],
+        gained=counts["gained"],
+        lost=counts["lost"],
+        new_failures=[item.id for item in compared if item.verdict == "lost"],
+        changes=[item for item in compared if item.verdict != "same"],
+    )
 
 
 def compare(config: KernelConfig, old: str, new: str) -> Comparison:

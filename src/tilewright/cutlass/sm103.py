@@ -82,7 +82,7 @@ def lay_out(config: KernelConfig) -> Laid | list[Broken]:
             "mainloop_tensor_bytes": main.tensors.bytes,
             "mainloop_pipeline_bytes": main.pipeline.bytes,
             "mainloop_tensormap_bytes": maps,
-            "threads": sm100_kernel.threads(form, direct=not epi.tag.tma),
+            "threads": sm100_kernel.threads(form, direct=not (epi.tag.tma or epi.tag.array)),
             "min_blocks": 1,
             "scheduler_stages": main.scheduler_stages,
             "accumulator_stages": main.accumulator_stages,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from tilewright.cutlass import compiled_kernels
 from tilewright.cutlass.config import KernelConfig
 from tilewright.cutlass.epilogue_storage import ARRAY_HEADER, DENSE_HEADER, Epilogue
 from tilewright.cutlass.fusion import STORE_VISITOR
@@ -147,7 +148,7 @@ def scale_rules(config: KernelConfig, sf_short: bool | None, rules: Rules) -> It
             SF_SHORT_AT,
             "The scale factors in shared memory do not cover the tile: use M in multiples of 128, K of at least "
             "four scale vectors, and N of 128 or more (from CUTLASS 4.5.0 on N of 32 and 64 too).",
-            "compiled",
+            compiled_kernels.basis(compiled_kernels.SCALE_FACTORS_SHORT, config.op_class, config.kind, rules.version),
         )
     n = config.tile[1]
     if config.op_class == "block_scaled" and rules.sfb_covers_128 and SF_ROWS % n and n < SF_ROWS:
@@ -156,5 +157,5 @@ def scale_rules(config: KernelConfig, sf_short: bool | None, rules: Rules) -> It
             SF_SHORT_AT,
             f"B's scales come for {SF_ROWS} columns at a time, of which tiles of N = {n} cannot take their share: "
             "use 32, 64 or a multiple of 128.",
-            "compiled",
+            compiled_kernels.basis(compiled_kernels.SCALE_COLUMNS, config.op_class, config.kind, rules.version),
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.cutlass import epilogue_storage, sm90_kernel, sm120_sparse
+from tilewright.cutlass import compiled_kernels, epilogue_storage, sm90_kernel, sm120_sparse
 from tilewright.cutlass import sm120_kernel_rules as kernel_rules
 from tilewright.cutlass.config import KernelConfig
 from tilewright.cutlass.epilogue_storage import Epilogue
@@ -108,6 +108,8 @@ def _kernel_rules(config: KernelConfig, epi: Epilogue, main: SparseMainloop) -> 
     short: list[Broken] = []
     if main.sf_short:
         advice = "The scale factors in shared memory do not cover the tile: use K in multiples of 256."
-        short.append(Broken(SF_SHORT_TEXT, SF_SHORT_AT, advice, "compiled"))
+        rule = compiled_kernels.SCALE_FACTORS_SHORT
+        known = compiled_kernels.basis(rule, config.op_class, config.kind, rules.version)
+        short.append(Broken(SF_SHORT_TEXT, SF_SHORT_AT, advice, known))
     warps = kernel_rules.ACC_2X4 if main.acc2x4 else kernel_rules.COOPERATIVE
     return (*short, *kernel_rules.tile_rules(config, epi, warps, False, rules))

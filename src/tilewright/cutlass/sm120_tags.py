@@ -192,9 +192,11 @@ def _foreign(tag: Tag) -> str:
 
 
 def check_selection(tag: Tag, a: Element, b: Element, rules: Rules) -> Broken | None:
-    """`select_instr`: up to 4.4.1 two 6- or 8-bit MX operands do not go with the plain ptr-array tags."""
+    """`select_instr`: up to 4.4.1 two 6- or 8-bit MX operands do not go with the plain ptr-array tags; up to 4.1.0 no
+    pair but one of two FP4 operands does (`check_input_datatypes`)."""
     plain_array = tag.array is True and tag.instruction == "auto"
-    if plain_array and a.bits >= 6 and b.bits >= 6 and not rules.mx_ptr_array_tags:
+    wide = sum(fmt.bits >= 6 for fmt in (a, b))
+    if plain_array and ((wide == 2 and not rules.mx_ptr_array_tags) or (wide and not rules.mx_ptr_array_inputs)):
         return Broken(
             "Incorrect SfVectorSize for MX_F4F6F8 is deduced.",
             COMMON,

@@ -49,6 +49,8 @@ class Rules:
     """From 4.6.0 `builders/sm120_array_mma_builder.inl` builds grouped plain FP8/FP6/FP4 kernels."""
     mx_ptr_array_tags: bool
     """From 4.4.2 MX operands accept the plain KernelPtrArray* tags (`builders/sm1xx_common.inl`, select_instr)."""
+    mx_ptr_array_inputs: bool
+    """From 4.2.0 one FP4 operand beside a wider one accepts those tags too (same header, check_input_datatypes)."""
     heavy_block_scaled: bool
     """From 4.3.0 the dense cooperative block-scaled kernel moves registers to the MMA warps from 128 accumulators a
     thread on instead of 208 (`gemm/kernel/sm90_gemm_tma_warpspecialized_cooperative.hpp`)."""
@@ -80,6 +82,7 @@ def rules_for(version: str) -> Rules | None:
         small_n=number >= (4, 6, 0),
         grouped_f8f6f4=number >= (4, 6, 0),
         mx_ptr_array_tags=number >= (4, 4, 2),
+        mx_ptr_array_inputs=number >= (4, 2, 0),
         heavy_block_scaled=number >= (4, 3, 0),
         array_aux_callbacks=number >= (4, 0, 0),
         sparse_metadata_k_assert=number >= (4, 7, 0),

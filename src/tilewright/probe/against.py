@@ -11,7 +11,7 @@ from tilewright.cutlass.budget import Budget
 from tilewright.cutlass.config import KernelConfig, config_to_dict
 from tilewright.probe.result import ProbeResult
 
-__all__ = ["Comparison", "Disagreement", "compare"]
+__all__ = ["FIGURES", "Comparison", "Disagreement", "compare"]
 
 
 class Disagreement(msgspec.Struct, frozen=True):
@@ -22,7 +22,7 @@ class Disagreement(msgspec.Struct, frozen=True):
     compiled: Any
 
 
-_FIGURES: Final = (
+FIGURES: Final = (
     "stages", "smem_bytes", "mainloop_bytes", "epilogue_bytes", "limit_bytes", "excess_bytes", "slack_bytes",
     "mainloop_tensor_bytes", "mainloop_pipeline_bytes", "mainloop_tensormap_bytes", "epilogue_tensor_bytes",
     "epilogue_pipeline_bytes", "epilogue_tensormap_bytes", "epilogue_fusion_bytes", "epilogue_tile", "stages_c",
@@ -86,7 +86,7 @@ def _disagreements(model: Budget, compiled: ProbeResult) -> Iterator[Disagreemen
         yield Disagreement("status", model.status, compiled.status)
     if compiled.type_status == "illegal":
         return
-    for name in _FIGURES:
+    for name in FIGURES:
         left, right = getattr(model, name), getattr(compiled, name)
         if left != right and not (name in _NAMES and right is None):  # no c++filt: the compiler's names are not known
             yield Disagreement(name, left, right)

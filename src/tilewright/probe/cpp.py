@@ -249,7 +249,9 @@ def _blockwise_layouts(config: KernelConfig, layout_a: str, layout_b: str, star:
     granularity = ", ".join(str(int(extent)) for extent in config.scale_granularity or DEFAULT_GRANULARITY)
     space = "GMMA" if config.arch == "sm90" else "UMMA"  # `detail/blockwise_scale_layout.hpp`
     major = f"cute::{space}::Major::{_MAJOR[config.scale_major or 'mn']}"
-    scale = f"cutlass::detail::{_SCALE_CONFIG[config.arch]}<{granularity}, {major}, {major}>"
+    # MN is the default, and in 3.9 the only one: there SM90's has no parameter for it
+    majors = "" if config.arch == "sm90" and config.scale_major != "k" else f", {major}, {major}"
+    scale = f"cutlass::detail::{_SCALE_CONFIG[config.arch]}<{granularity}{majors}>"
     sfa = f"decltype({scale}::deduce_layoutSFA()){star}"
     sfb = f"decltype({scale}::deduce_layoutSFB()){star}"
     return f"cute::tuple<{layout_a}, {sfa}>", f"cute::tuple<{layout_b}, {sfb}>"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.cutlass.compare import Comparison
+from tilewright.cutlass.compare import Comparison, LibraryComparison
 from tilewright.cutlass.config import KernelConfig
 from tilewright.report.budget_text import title, wrapped
 from tilewright.report.output import Output
@@ -34,6 +34,25 @@ def show_comparison(config: KernelConfig, comparison: Comparison, out: Output) -
     if comparison.cause:
         for line in wrapped(comparison.cause):
             out.line(line)
+
+
+def show_library(found: LibraryComparison, out: Output) -> None:
+    """Print what a release changes for a library: its kernels that differ, those that no longer run first."""
+    out.heading(
+        f"FlashInfer {found.library_version} on {found.arch}, CUTLASS {found.old_cutlass} -> {found.new_cutlass}: of "
+        f"{found.kernels} kernels {found.same} stay the same, {found.changed} change in figures, {found.gained} start "
+        f"to run, {found.lost} no longer run."
+    )
+    order = {"lost": 0, "gained": 1, "changed": 2}
+    said: str | None = None
+    for item in sorted(found.changes, key=lambda each: order[each.verdict]):
+        out.line(f"{item.verdict:<8} {item.id}  {changes_line(item)}")
+        if item.verdict == "lost" and item.cause and item.cause != said:  # many kernels share one cause
+            said = item.cause
+            for line in wrapped(said):
+                out.line(f"         {line}")
+    if found.unread:
+        out.line(f"{found.unread} more kernels are not compared: the sources do not tell their config.")
 
 
 def _figure(value: Any) -> str:

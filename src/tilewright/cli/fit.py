@@ -9,6 +9,7 @@ import click
 
 from tilewright.cli.config_options import config_options
 from tilewright.cli.fit_search import given_problem, refuse_problem, search_options, search_run
+from tilewright.cli.fit_upgrade import releases, upgrade
 from tilewright.cli.jsonl import answer_stream, open_stream
 from tilewright.report.output import Output, bar, output_options
 
@@ -30,6 +31,11 @@ EXIT_NO = 1
 @click.option("--check", is_flag=True, help="Exit 1 when a config does not fit.")
 @click.option("--root", metavar="DIR_OR_WHEEL", help="Take the rules of the CUTLASS tree found there, by its content.")
 @click.option("--compare", nargs=2, metavar="OLD NEW", help="What changes between two CUTLASS releases.")
+@click.option(
+    "--library",
+    metavar="DIR_OR_WHEEL",
+    help="With --compare: every kernel of this FlashInfer (of --arch, default sm120), instead of one config.",
+)
 @search_options
 @output_options
 def command(
@@ -39,6 +45,7 @@ def command(
     check: bool,
     root: str | None,
     compare: tuple[str, str] | None,
+    library: str | None,
     search: bool,
     as_json: bool,
     quiet: bool,
@@ -52,6 +59,11 @@ def command(
     """
     out = Output(as_json, quiet)
     problem = given_problem(parameters)
+    if library is not None:
+        if search:
+            raise click.UsageError("--library goes with --compare OLD NEW; drop --search.")
+        refuse_problem(problem)
+        return upgrade(library, given, compare, source, check, out)
     if search:
         if source is not None or compare:
             raise click.UsageError("--search ranks configs of its own; drop --from and --compare.")
@@ -146,15 +158,8 @@ class _Rules:
 def _comparison(config: KernelConfig, versions: tuple[str, str]) -> Comparison:
     """`config` under two releases, each checked to be one that the model knows."""
     from tilewright.cutlass.compare import compare
-    from tilewright.cutlass.versions import KNOWN, nearest_known
-    from tilewright.errors import InputError, shown
 
-    old, new = (version.removeprefix("v") for version in versions)
-    for version in (old, new):
-        if version not in KNOWN:
-            near = ", ".join(nearest_known(version))
-            raise InputError("--compare", f"--compare: CUTLASS {shown(version)} was not read; the nearest are: {near}.")
-    return compare(config, old, new)
+    return compare(config, *releases(versions))
 
 
 def _stream(

@@ -60,7 +60,8 @@ def test_an_upgrade_is_judged_for_every_kernel_of_a_library(cli: Any, flashinfer
     forward = json.loads(cli("fit", "--compare", "3.9.2", "4.2.1", *library).out)
     result = cli("fit", "--compare", "4.2.1", "3.9.2", *library)
     back = json.loads(result.out)
-    assert (forward["library_version"], forward["kernels"], forward["lost"]) == ("0.6.2", 44, 0)
+    assert (forward["library_version"], forward["lost"]) == ("0.6.2", 0)
+    assert forward["kernels"] >= 44
     assert back["lost"] == forward["gained"] == len(back["new_failures"]) > 0
     assert back["kernels"] == back["same"] + back["changed"] + back["gained"] + back["lost"]
     assert {item["id"] for item in back["changes"] if item["verdict"] == "lost"} == set(back["new_failures"])

@@ -14,11 +14,11 @@ from tilewright.cutlass import sm100_mma
 from tilewright.cutlass.config import DEFAULT_GRANULARITY, KernelConfig
 from tilewright.cutlass.cute_slices import slices, stage_modes, unsliceable
 from tilewright.cutlass.laid import StageCount
+from tilewright.cutlass.operands import Operands, operands
 from tilewright.cutlass.sm100_atoms import Major, smem_atom
 from tilewright.cutlass.sm100_carveout import BARRIER_PAIR, CAPACITY, TMA_DESCRIPTOR, Reserved
 from tilewright.cutlass.sm100_tags import Tag
 from tilewright.cutlass.sm100_versions import Sm100Rules
-from tilewright.cutlass.sm120_mainloop import Operands, operands
 from tilewright.cutlass.structs import Member, Struct, struct
 from tilewright.cutlass.verdict import Broken, Entry
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from tilewright.cutlass.operands import Operands
 from tilewright.cutlass.sm100_tags import SPARSITY, Instruction, Tag
 from tilewright.cutlass.sm100_versions import Sm100Rules
-from tilewright.cutlass.sm120_mainloop import Operands
 from tilewright.cutlass.verdict import Broken
 from tilewright.formats.elements import ELEMENTS
 

@@ -7,13 +7,13 @@ from typing import Final
 import msgspec
 
 from tilewright.cutlass import epilogue as epilogue_model
-from tilewright.cutlass import epilogue_storage, sm90_kernel, sm120_mainloop, sm120_sparse_kernel
+from tilewright.cutlass import epilogue_storage, sm90_kernel, sm120_collective, sm120_mainloop, sm120_sparse_kernel
 from tilewright.cutlass import sm120_kernel_rules as kernel_rules
 from tilewright.cutlass.config import KernelConfig
 from tilewright.cutlass.epilogue_storage import Epilogue
 from tilewright.cutlass.laid import Laid
 from tilewright.cutlass.sm90_kernel import Kernel, Part
-from tilewright.cutlass.sm120_mainloop import Mainloop
+from tilewright.cutlass.sm120_collective import Mainloop
 from tilewright.cutlass.verdict import Broken, Entry
 from tilewright.cutlass.versions import rules_for
 
@@ -30,7 +30,7 @@ def lay_out(config: KernelConfig) -> Laid | list[Broken]:
     if config.op_class == "mixed_input":
         if config.narrow is not None and config.scale is not None:
             advice = "SM120 converts no operand: use FP8, FP6 or FP4 in any mix (tensor_op), or block-scaled formats."
-            return [Broken(sm120_mainloop.NO_COLLECTIVE, sm120_mainloop.NO_COLLECTIVE_AT, advice)]
+            return [Broken(sm120_collective.NO_COLLECTIVE, sm120_collective.NO_COLLECTIVE_AT, advice)]
         # without scales it is the plain builder (OpClassTensorOp) that gets the operands
         config = msgspec.structs.replace(config, op_class="tensor_op")
     epi = epilogue_model.epilogue(epilogue_model.epilogue_key(config))
@@ -48,7 +48,7 @@ def lay_out(config: KernelConfig) -> Laid | list[Broken]:
     kernel = _kernel(config, epi, main)
 
     def entries() -> list[Entry]:
-        return [*sm90_kernel.entries(kernel), *sm120_mainloop.entries(main), *epilogue_storage.entries(epi)]
+        return [*sm90_kernel.entries(kernel), *sm120_collective.entries(main), *epilogue_storage.entries(epi)]
 
     return Laid(
         smem_bytes=kernel.storage.bytes,

@@ -17,15 +17,14 @@ from typing import Final
 from tilewright.cutlass import sm120_sparse_rules, sm120_tags
 from tilewright.cutlass.config import KernelConfig
 from tilewright.cutlass.laid import StageCount
-from tilewright.cutlass.sm120_mainloop import (
+from tilewright.cutlass.operands import Operands, operands
+from tilewright.cutlass.sm120_collective import (
     ARRAY_ALIGN,
     CAPACITY,
     MIN_STAGES,
     SF_GROUP,
     SF_ROWS,
     TENSOR_ALIGN,
-    Operands,
-    operands,
     scale_member,
 )
 from tilewright.cutlass.sm120_sparse_rules import SPARSITY

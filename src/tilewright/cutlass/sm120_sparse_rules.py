@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.cutlass import sm120_tags
-from tilewright.cutlass.sm120_mainloop import COMMON, F8F6F4, NO_COLLECTIVE, NO_COLLECTIVE_AT, Operands, single_cta
+from tilewright.cutlass.operands import Operands
+from tilewright.cutlass.sm120_collective import COMMON, F8F6F4, NO_COLLECTIVE, NO_COLLECTIVE_AT, single_cta
 from tilewright.cutlass.sm120_tags import Tag
 from tilewright.cutlass.verdict import Broken
 from tilewright.formats.elements import ELEMENTS, Element

@@ -14,7 +14,16 @@ import msgspec
 from tilewright.data.figures import read_packaged
 from tilewright.errors import UnknownNameError
 
-__all__ = ["Backend", "Published", "backends", "families_of", "grouped_routing", "is_gated", "usual_backend"]
+__all__ = [
+    "Backend",
+    "Published",
+    "backends",
+    "families_of",
+    "grouped_routing",
+    "is_gated",
+    "keeps_rows",
+    "usual_backend",
+]
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -37,6 +46,8 @@ class Backend(msgspec.Struct, frozen=True):
     usual_for: list[str] = []
     gated: bool = True
     grouped_top_k: bool = False
+    keeps_rows: bool = False
+    """Whether it computes all of a batch's rows whatever the expert-parallel ways, as its table shows."""
     dtypes: list[str] = []
     relative_to: str | None = None
     relative_dtype: str | None = None
@@ -62,6 +73,13 @@ def is_gated(backend: str) -> bool:
     """Whether the layer has a gate beside the up projection (SwiGLU): two thirds of its weights in the first GEMM."""
     found = backends().get(("moe", backend))
     return found.gated if found is not None else "nongated" not in backend
+
+
+@lru_cache(maxsize=256)
+def keeps_rows(backend: str) -> bool:
+    """Whether a rank computes the rows of the others' experts too."""
+    found = backends().get(("moe", backend))
+    return found is not None and found.keeps_rows
 
 
 @lru_cache(maxsize=4096)

@@ -95,3 +95,10 @@ def test_a_rule_of_whole_kernels_is_compiled_where_one_was_and_inferred_elsewher
     assert (compiled.status, compiled.status_basis) == ("illegal", "compiled")
     assert (inferred.status, inferred.status_basis) == ("illegal", "inferred")
     assert compiled.rules == inferred.rules
+
+
+def test_sm103_takes_pairs_of_element_and_scale_and_says_so_first() -> None:
+    for a, b in (("e2m1", "mxfp4"), ("bf16", "mxfp4"), ("mxfp4", "e5m2")):
+        keys: dict[str, Any] = {"arch": "sm103", "op_class": "block_scaled", "a": a, "b": b, "tile": [128, 128, 768]}
+        rule = fit(parse_config(keys | {"schedule": "1sm"}), brief=True).rules[0]
+        assert rule.startswith("Could not build a collective for given parameters.")

@@ -88,6 +88,12 @@ def _refused(key: MainloopKey, tag: Tag, sm: int) -> Broken | None:
     """What the builder and the MMA assert, in their order."""
     ops, (m, n, k) = key.ops, key.tile
     a, b = ELEMENTS[ops.a], ELEMENTS[ops.b]
+    if not (a.block_scaled and b.block_scaled):  # the builder's enable_if asks for pairs of element and scale
+        return Broken(
+            sm100_mma.NO_COLLECTIVE,
+            sm100_mma.NO_COLLECTIVE_AT,
+            "Both operands need a block-scaled FP4 format: nvfp4 or mxfp4.",
+        )
     broken = sm100_mma.aligned(ops, unpacked=False, sparse=False)
     if broken:
         return broken

@@ -77,7 +77,8 @@ def test_ranks_are_per_number_of_requests_and_complete() -> None:
         count = fitting[0].speeds[i].concurrency
         winner = min(fitting, key=lambda item: item.speeds[i].rank)
         assert got.best[str(count)] == winner.name
-        assert winner.speeds[i].tok_s == max(item.speeds[i].tok_s for item in fitting)
+        # Of layouts within 2% of the fastest the simplest is first.
+        assert winner.speeds[i].tok_s >= 0.98 * max(item.speeds[i].tok_s for item in fitting)
 
 
 def test_limits_come_before_the_goal() -> None:

@@ -145,6 +145,7 @@ def layouts_of(
     at = concurrency or (1 if goal == "latency" else _full(good, sweep))
     ranks = {count: _ranks(good, count) for count in sweep}
     ordered = sorted(good, key=lambda item: _order(item, at, goal, slo_ttft_s, slo_tpot_s))
+    ordered = _simplest_first(ordered, _alike(ordered, at, slo_ttft_s, slo_tpot_s))
     first = ordered[0] if ordered else None
     made = [_fitting(item, first, at, ranks, context, slo_ttft_s, slo_tpot_s) for item in ordered if first]
     bad.sort(key=lambda item: (item.status != "too_big", -(item.memory.free if item.memory else 0)))
@@ -186,8 +187,30 @@ def _full(good: list[_Made], sweep: list[int]) -> int:
     return max((count for count in sweep for item in good if item.steps[count][0] == count), default=1)
 
 
+TIE: Final = 0.02
+"""Layouts within this share of the fastest count as equally fast: the simplest of them is first. Kernel models are off
+by 4 % on average, so less than half of that says nothing."""
+
+
+def _kinds(split: Split) -> int:
+    """Kinds of parallelism beside tensor parallelism that a layout uses."""
+    parallel = split.parallel
+    sizes = (parallel.pp, parallel.ep, parallel.dcp, parallel.attention_dp, split.copies)
+    return sum(size > 1 for size in sizes)
+
+
+def _simplest_first(ordered: list[_Made], alike: int) -> list[_Made]:
+    """`ordered` with the simplest of its first `alike` layouts at the front."""
+    if alike < 2:
+        return ordered
+    first = min(ordered[:alike], key=lambda item: (_kinds(item.split), ordered.index(item)))
+    return [first, *(item for item in ordered if item is not first)]
+
+
 def _by_speed(good: list[_Made], count: int) -> list[_Made]:
-    return sorted(good, key=lambda item: (-item.steps[count][1].tok_s, item.split.parallel.pp, item.name))
+    ordered = sorted(good, key=lambda item: (-item.steps[count][1].tok_s, item.split.parallel.pp, item.name))
+    alike = sum(item.steps[count][1].tok_s >= (1 - TIE) * ordered[0].steps[count][1].tok_s for item in ordered)
+    return _simplest_first(ordered, alike)
 
 
 def _ranks(good: list[_Made], count: int) -> dict[str, int]:
@@ -223,6 +246,22 @@ class _Shape(TypedDict):
     dcp: int
     attention_dp: int
     copies: int
+
+
+def _alike(ordered: list[_Made], at: int, ttft: float | None, tpot: float | None) -> int:
+    """How many of the first layouts are as good as the first, within TIE."""
+    if not ordered:
+        return 0
+    best = ordered[0]
+    running, step = best.steps[at]
+    met = _meets(best, at, ttft, tpot)
+    count = 0
+    for item in ordered:
+        same = _meets(item, at, ttft, tpot) == met and item.steps[at][0] == running
+        if not same or item.steps[at][1].tok_s < (1 - TIE) * step.tok_s:
+            break
+        count += 1
+    return count
 
 
 def _shape(split: Split) -> _Shape:
@@ -272,6 +311,8 @@ def _against(item: _Made, first: _Made, at: int) -> str:
     }
     worst = sorted(((ms, key) for key, ms in more.items() if ms > 0.05 * step.time_s * scale * 0.2), reverse=True)[:3]
     text = ", ".join(f"{TERMS[key]} +{ms:.1f} ms" for ms, key in worst)
+    if 1 - TIE <= ratio <= 1 + TIE:
+        return "as fast within 2 %, which is less than the model can tell, and no simpler"
     if ratio < 1:
         head = f"{1 / ratio:.2f}x more tokens a second, but it misses the goal or its limits"
         return head + (f": {text}" if text else "")

@@ -18,6 +18,7 @@ from tilewright.libraries.flashinfer.decisions import LAUNCHER
 from tilewright.libraries.flashinfer.fix_blocklist import choose_mode, read_format
 from tilewright.libraries.flashinfer.fix_compile import compile_types, laid_out
 from tilewright.libraries.flashinfer.fix_patch import MARK, make_patch, patched_text
+from tilewright.libraries.flashinfer.fix_patched import without_patch
 from tilewright.libraries.flashinfer.fix_stages import restaged
 from tilewright.libraries.flashinfer.layout import find_layout
 from tilewright.libraries.flashinfer.model import Report
@@ -153,6 +154,37 @@ def test_a_patched_tree_is_not_patched_again(copy: Path, cli: Any) -> None:
     assert result.code == 2
     assert "patched already" in result.err
     assert result.out == ""
+
+
+def test_the_tactics_of_a_patched_tree_all_fit(copy: Path, report: Report) -> None:
+    """After the patch the library is read as what it now builds, at the patched file's own lines."""
+    target = copy / IN_WHEEL
+    target.write_text(patched_text(target.read_text()))
+    with open_tree(copy) as tree:
+        patched = read_report(tree)
+    assert (patched.summary.total, patched.summary.fits) == (40, 40)
+    healed = [tactic for tactic in patched.tactics if (tactic.config or {})["stages"] == 2]
+    assert {tactic.verdict.smem_bytes for tactic in healed} == {74_752}
+    assert {tactic.name for tactic in healed} == {
+        tactic.name for tactic in report.tactics if tactic.verdict.status == "overflow"
+    }
+    lines = target.read_text().split("\n")
+    assert "using GemmKernel =" in lines[healed[0].launcher.line - 1]
+    assert any("carries the patch" in note for note in patched.notes)
+    nvfp4 = next(mode for mode in patched.runtime if mode.a == "nvfp4")
+    assert nvfp4.never == []
+
+
+def test_a_patch_that_was_edited_is_not_taken_for_ours(launcher: str) -> None:
+    after = patched_text(launcher)
+    assert without_patch(launcher) is None
+    masked = without_patch(after)
+    assert masked is not None
+    assert masked.count("\n") == after.count("\n")
+    assert MARK not in masked
+    edits = (("kNeeded - kCounted : 0", "kNeeded : 0"), ("StageCountThatFits, Kernel", "StageCount<2>, Kernel"))
+    for find, replace in edits:
+        assert without_patch(after.replace(find, replace)) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"#define X\r\n", b"x" * 5_000_000])

@@ -17,7 +17,7 @@ from tilewright.cutlass.fit import fit
 from tilewright.errors import ToolError, TreeError
 from tilewright.libraries.flashinfer.fix_blocklist import ANY, make_blocklist, read_format
 from tilewright.libraries.flashinfer.fix_effect import Step, blocklist_steps, patch_steps
-from tilewright.libraries.flashinfer.fix_evidence import Compiled, recorded
+from tilewright.libraries.flashinfer.fix_evidence import Compiled, built_tiles, recorded
 from tilewright.libraries.flashinfer.fix_patch import Patch, make_patch
 from tilewright.libraries.flashinfer.fix_stages import Restaged, restaged
 from tilewright.libraries.flashinfer.layout import Layout, find_layout
@@ -135,7 +135,7 @@ def _patch(tree: SourceTree, report: Report, out: str | None, compiler: Compiler
             f"{report.tactics[0].source.file}."
         )
         raise TreeError("root", msg)
-    notes = _narrow_tiles(report)
+    notes = [*_narrow_tiles(report), *_further_tiles(layout, report)]
     if not healed:
         note = f"None of the {len(tactics)} tactics of FlashInfer {layout.version} overflows: nothing to patch."
         return _answer(report, "patch", out, file=patch.file, tactics=tactics, notes=[note, *notes])
@@ -191,3 +191,30 @@ def _narrow_tiles(report: Report) -> list[str]:
             why = f"would fit ({budget.smem_bytes:,} bytes); this version does not list it."
             out.setdefault(why, []).append(shape)
     return [f"{' and '.join(shapes)} {why}" for why, shapes in out.items()]
+
+
+def _further_tiles(layout: Layout, report: Report) -> list[str]:
+    """Tiles beyond the list: only those whose whole kernel was built on exactly this CUTLASS, and which fit."""
+    listed = {
+        (tuple((tactic.config or {}).get("tile", ())), bool((tactic.config or {}).get("swap_ab")))
+        for tactic in report.tactics
+    }
+    limit = next((tactic.verdict.limit_bytes for tactic in report.tactics if tactic.verdict.limit_bytes), 0)
+    found = [
+        item
+        for item in built_tiles(layout.cutlass().fingerprint)
+        if (item.tile, item.swap_ab) not in listed and item.smem_bytes <= limit
+    ]
+    if not found:
+        return []
+    told = "; ".join(
+        f"{'x'.join(map(str, item.tile))}{' swap_ab' if item.swap_ab else ''} ({item.smem_bytes:,} bytes, "
+        f"{item.stages} stages, {item.registers} registers, {item.spill_store_bytes} bytes spilled)"
+        for item in found
+    )
+    return [
+        f"Tiles beyond the list whose whole kernel this CUTLASS builds and which fit (nvfp4, finalize to bf16; exact, "
+        f"compiled with nvcc {found[0].nvcc}, not run): {told}. Nobody has timed them, and a new tile needs the "
+        "library's enumerator, generator and dispatch besides: worth a try only where verify runs them and a "
+        "benchmark of your shapes says so."
+    ]

@@ -132,3 +132,30 @@ def _tactic(name: str, row: tuple[int, int, int, int], entry: _Entry) -> Compile
         kernel_before=before,
         kernel_after=after,
     )
+
+
+class BuiltTile(msgspec.Struct, frozen=True, kw_only=True):
+    """A tile whose whole kernel was built on one CUTLASS tree: NVFP4, grouped, fused finalize to bf16."""
+
+    tree: str
+    tile: tuple[int, int, int]
+    swap_ab: bool
+    smem_bytes: int
+    stages: int
+    registers: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    nvcc: str
+    date: str
+
+
+class _Tiles(msgspec.Struct, frozen=True):
+    tiles: list[BuiltTile]
+
+
+def built_tiles(fingerprint: str) -> list[BuiltTile]:
+    """The tiles that were built whole on the CUTLASS tree of that fingerprint (`tools/prove_tiles.py`)."""
+    from importlib.resources import files
+
+    data = files("tilewright.data").joinpath("fix_tiles.json").read_bytes()
+    return [item for item in msgspec.json.decode(data, type=_Tiles).tiles if item.tree == fingerprint]

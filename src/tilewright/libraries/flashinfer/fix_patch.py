@@ -43,7 +43,7 @@ _KERNEL: Final = re.compile(
 _ARCH: Final = "cutlass/arch/arch.h"
 _CAPACITY: Final = re.compile(r"\bsm120_smem_capacity_bytes\s*=")
 
-_TEMPLATES: Final = f"""\
+TEMPLATES: Final = f"""\
 // Shared memory of one SM120 kernel against what a block may have, in bytes. Where it does not fit, the compiler prints
 // both numbers with the name of this type.
 template <int Needed, int Limit>
@@ -208,7 +208,7 @@ def patched_text(text: str) -> str:
     return "\n".join(
         [
             *lines[:top],
-            *_TEMPLATES.split("\n")[:-1],
+            *TEMPLATES.split("\n")[:-1],
             *lines[top:start],
             *_continued(second, column),
             *lines[stop:after],

@@ -14,6 +14,7 @@ from tilewright.libraries.cpp_source.types import Env
 from tilewright.libraries.cpp_source.unit import Headers
 from tilewright.libraries.flashinfer.build import BuildModule, Unit
 from tilewright.libraries.flashinfer.layout import Layout, join
+from tilewright.libraries.flashinfer.target import SM120, Target
 from tilewright.libraries.flashinfer.world import Operation
 
 ASSUMED_DEFINES: Final = {
@@ -27,6 +28,11 @@ ASSUMED_DEFINES: Final = {
 """What compiling for SM120 with a toolkit that can (CUDA 13.0 here) defines: cuda.h, nvcc, and CUTLASS's
 include/cutlass/arch/config.h."""
 
+_LAUNCHER: Final = "/moe_gemm_tma_ws_launcher.inl"
+"""The file that `fix` patches."""
+_USING_EPILOGUE: Final = "using namespace cutlass::epilogue;"
+_EPILOGUE_TAGS: Final = "cutlass/epilogue/dispatch_policy.hpp"
+_STRUCT: Final = re.compile(r"^struct (\w+)", re.M)
 _INCLUDE: Final = re.compile(r"^\s*#\s*include\s+.*$", re.M)
 
 
@@ -48,8 +54,10 @@ class Instantiation:
 class SourceReader:
     """Reads units of one FlashInfer. Headers are read once for all units that include the same."""
 
-    def __init__(self, layout: Layout) -> None:
-        self.layout = layout
+    def __init__(self, layout: Layout, target: Target = SM120) -> None:
+        self.layout, self.target = layout, target
+        self.patched: set[str] = set()
+        """Launchers that carry the patch of `fix`: the stage counts of their kernels are not CUTLASS's own."""
         self._texts: dict[str, str | None] = {}
         self._shared: dict[tuple[object, ...], tuple[Headers, KernelFinder]] = {}
 
@@ -57,8 +65,20 @@ class SourceReader:
         """The file `path` as text, or None."""
         if path not in self._texts:
             data = self.layout.read(path)
-            self._texts[path] = None if data is None else data.decode("utf-8", "replace")
+            self._texts[path] = None if data is None else self._as_shipped(path, data.decode("utf-8", "replace"))
         return self._texts[path]
+
+    def _as_shipped(self, path: str, text: str) -> str:
+        """`text`, but for a launcher that carries `fix`'s patch: that as it was before, line for line."""
+        if not path.endswith(_LAUNCHER):
+            return text
+        from tilewright.libraries.flashinfer.fix_patched import without_patch
+
+        before = without_patch(text)
+        if before is None:
+            return text
+        self.patched.add(path)
+        return before
 
     def instantiations(self, module: BuildModule, wanted: re.Pattern[str] | None = None) -> Iterator[Instantiation]:
         """Every kernel of `module`, in the order in which the library makes them.
@@ -81,12 +101,23 @@ class SourceReader:
                 self.layout.include,
                 join(self.layout.csrc, "nv_internal"),
             )
-            headers = Headers(self.text, folders, {**ASSUMED_DEFINES, **module.defines})
+            headers = Headers(self.text, folders, {**ASSUMED_DEFINES, **self.target.defines, **module.defines})
             headers.add("\n".join(includes), unit.path)
-            shared = headers, KernelFinder(Resolver(headers))
+            shared = headers, KernelFinder(Resolver(headers, self._epilogue_tags()))
             self._shared[key] = shared
         headers, finder = shared
         return finder, headers.preprocessor.process(body, unit.path)
+
+    def _epilogue_tags(self) -> dict[str, tuple[str, ...]]:
+        """Epilogue tags by their bare names, where launchers say `using namespace cutlass::epilogue`: those that the
+        vendored CUTLASS declares."""
+        if self.target.arch in ("sm120", "sm121") or not any(
+            _USING_EPILOGUE in (text or "") for text in self._texts.values()
+        ):
+            return {}
+        declared = self.layout.read(f"{self.layout.cutlass().include}/{_EPILOGUE_TAGS}") or b""
+        names = _STRUCT.findall(declared.decode("utf-8", "replace"))
+        return dict.fromkeys(names, ("cutlass", "epilogue"))
 
     def _unit(self, module: BuildModule, unit: Unit) -> Iterator[Instantiation]:
         try:

@@ -1,4 +1,4 @@
-"""Every tactic that FlashInfer compiles for SM120, each with its verdict, read from its real sources.
+"""Every tactic that FlashInfer compiles for an architecture, each with its verdict, read from its real sources.
 
 The build functions say which translation units are written (`build.py`), the units which kernels are instantiated
 (`sources.py`), the launchers' own type aliases what those kernels are (`libraries.kernel_config`), and
@@ -22,15 +22,14 @@ from tilewright.libraries.flashinfer.build import BuildReader
 from tilewright.libraries.flashinfer.layout import Layout, find_layout
 from tilewright.libraries.flashinfer.model import Op, Place, Report, Tactic, summarize
 from tilewright.libraries.flashinfer.sources import Instantiation, SourceReader
+from tilewright.libraries.flashinfer.target import target_of
 from tilewright.libraries.kernel_config import OtherArchitecture, config_of, tile_of
 from tilewright.libraries.python_source.limits import CannotFollow
 
-ARCHS: Final = ("sm120", "sm121")
-"""Architectures whose tactics are read; FlashInfer builds one module for both."""
-
 MOE_BUILDERS: Final = "jit/fused_moe.py"
 _GEMM_FOLDERS: Final = ("jit/gemm",)
-_SM120_UNIT: Final = re.compile(r"(?i)sm_?12[01]")
+_MOE_BUILDER: Final = re.compile(r"gen_cutlass_\w*moe\w*")
+"""Build functions of the CUTLASS MoE module; others of that file fetch finished kernels (TRT-LLM's cubins)."""
 _SWAP: Final = re.compile(r"(?i)swap_?ab_?")
 _TRUE: Final = frozenset({"true", "1"})
 
@@ -56,8 +55,13 @@ def read_report(tree: SourceTree, op: Op = "moe", arch: str = "sm120") -> Report
     reader = _Reader(layout, arch)
     tactics = reader.tactics(op)
     notes = list(reader.notes)
+    if reader.sources.patched:
+        notes.append(
+            f"{', '.join(sorted(reader.sources.patched))} carries the patch of `tilewright fix`: where CUTLASS's own "
+            "stage count overflows, the kernel has the next one that fits."
+        )
     runtime = []
-    if op == "moe":
+    if op == "moe" and arch in ("sm120", "sm121"):
         tactics, runtime, more = with_runtime_ids(layout, reader.sources, tactics)
         notes += more
     return Report(
@@ -88,8 +92,8 @@ class _Reader:
     """Reads the tactics of one FlashInfer for one architecture."""
 
     def __init__(self, layout: Layout, arch: str) -> None:
-        self.layout, self.arch = layout, arch
-        self.sources = SourceReader(layout)
+        self.layout, self.arch, self.target = layout, arch, target_of(arch)
+        self.sources = SourceReader(layout, self.target)
         self.notes: list[str] = []
         self.cutlass, self.unknown_cutlass = _cutlass(layout, self.notes)
 
@@ -99,8 +103,10 @@ class _Reader:
         found = False
         for file in files:
             try:
-                reader = BuildReader(self.layout)
-                builders = [name for name in reader.builders(file) if op == "moe" or "moe" not in name]
+                reader = BuildReader(self.layout, target=self.target)
+                builders = [
+                    name for name in reader.builders(file) if bool(_MOE_BUILDER.fullmatch(name)) is (op == "moe")
+                ]
             except CannotFollow as stop:
                 if op == "moe":
                     raise unreadable(stop.why, self.layout, stop.where) from None
@@ -109,6 +115,8 @@ class _Reader:
             for builder in builders:
                 found = True
                 out.extend(self._module(reader, file, builder, op))
+            if reader.assumed:
+                self.notes.append(f"Taken for the machine that builds: {'; '.join(sorted(reader.assumed))}.")
         if not found:
             place = self.layout.inside(files[0]) if files else self.layout.package
             raise unreadable(f"no build function for {self.arch} is in it", self.layout, place)
@@ -117,13 +125,13 @@ class _Reader:
         return out
 
     def _gemm_files(self) -> list[str]:
-        """Files of build functions for GEMMs, relative to the package: those that mention SM120 at all."""
+        """Files of build functions for GEMMs, relative to the package: those that mention the architecture at all."""
         prefix = len(self.layout.package) + 1 if self.layout.package else 0
         out: list[str] = []
         for folder in _GEMM_FOLDERS:
             for path in self.layout.tree.files((".py",), self.layout.inside(folder)):
                 text = self.sources.text(path) or ""
-                if re.search(r"^def gen_\w*sm12[01x]", text, re.M):
+                if any(self.target.builder.fullmatch(name) for name in re.findall(r"^def (\w+)\(", text, re.M)):
                     out.append(path[prefix:])
         return sorted(out, key=lambda path: (path.count("/"), not path.endswith("core.py"), path))
 
@@ -139,7 +147,7 @@ class _Reader:
             ]
         out: list[Tactic] = []
         for module in modules:
-            for instance in self.sources.instantiations(module, _SM120_UNIT):
+            for instance in self.sources.instantiations(module, self.target.unit):
                 try:
                     tactic = self._tactic(instance, op)
                 except OtherArchitecture:
@@ -174,9 +182,14 @@ class _Reader:
             return self._unread(name, stop.why, source, place, emitted, op)
         except ConfigError as stop:
             return self._unread(name, f"the model has no word for it: {stop.msg}", source, launcher, emitted, op)
-        return Tactic(
+        tactic = Tactic(
             name=name, source=source, config=config, verdict=verdict, op=op, launcher=launcher, emitted=emitted
         )
+        if launcher.file not in self.sources.patched:
+            return tactic
+        from tilewright.libraries.flashinfer.fix_patched import healed
+
+        return healed(tactic)
 
     def _verdict(self, raw: dict[str, Any], name: str) -> tuple[dict[str, Any], Budget]:
         config = parse_config({**raw, "cutlass": self.cutlass, "id": name})

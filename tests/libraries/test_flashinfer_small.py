@@ -207,7 +207,7 @@ def test_an_answer_names_the_line_that_stopped_it(tmp_path: Path) -> None:
 
 
 def test_a_gemm_build_function_that_cannot_be_followed_is_listed_without_a_verdict(tmp_path: Path) -> None:
-    core = FILES["flashinfer/jit/gemm/core.py"].replace("for cta_m", "assert os.environ\n    for cta_m")
+    core = FILES["flashinfer/jit/gemm/core.py"].replace("for cta_m", "assert os.environ['HOME']\n    for cta_m")
     found = tactics(write_tree(tmp_path, {"flashinfer/jit/gemm/core.py": core}), "gemm")
     assert [tactic.name for tactic in found] == ["gen_gemm_sm120_module_toy"]
     assert "cannot be followed" in (found[0].verdict.cause or "")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 EXIT_NO = 1
 LIBRARIES = ("flashinfer",)
-ARCHS = ("sm120", "sm121")
+ARCHS = ("sm90", "sm100", "sm103", "sm120", "sm121")
 
 
 @click.command(epilog="Example: tilewright tactics flashinfer --root .venv/lib/python3.12/site-packages")
@@ -21,8 +21,8 @@ ARCHS = ("sm120", "sm121")
 @click.option(
     "--root", required=True, metavar="DIR_OR_WHEEL", help="The library: a wheel, a site-packages, a checkout."
 )
-@click.option("--op", type=click.Choice(["moe", "gemm"]), default="moe", show_default=True, help="Which kernels.")
-@click.option("--arch", default="sm120", show_default=True, help="sm120 or sm121.")
+@click.option("--op", type=click.Choice(["moe", "gemm", "dsl"]), default="moe", show_default=True, help="Which kernels.")
+@click.option("--arch", default="sm120", show_default=True, help="sm90, sm100, sm103, sm120 or sm121.")
 @click.option("--check", is_flag=True, help="Exit 1 when a tactic can never run.")
 @click.option("--baseline", metavar="FILE", help="Report and check only what is new since this --json output.")
 @click.option("--diff", "other", metavar="DIR_OR_WHEEL", help="What changes from --root to this version.")
@@ -75,7 +75,7 @@ def _arch(text: str) -> str:
 
     name = text.strip().lower().removeprefix("sm_").removeprefix("sm").rstrip("af")
     if f"sm{name}" not in ARCHS:
-        msg = f"--arch: the tactics of {shown(text)} are not read; legal are {' and '.join(ARCHS)}."
+        msg = f"--arch: the tactics of {shown(text)} are not read; legal are {', '.join(ARCHS)}."
         raise InputError("arch", msg)
     return f"sm{name}"
 
@@ -85,6 +85,10 @@ def _read(root: str, op: Op, arch: str) -> Report:
     from tilewright.libraries.flashinfer.tactics import read_report
 
     with open_tree(root) as tree:
+        if op == "dsl":
+            from tilewright.libraries.flashinfer.dsl import read_dsl_report
+
+            return read_dsl_report(tree, arch)
         return read_report(tree, op, arch)
 
 

@@ -155,11 +155,14 @@ def tile_of(kernel: Type) -> Type:
 
 
 def _arch(main: _Collective, arch: str) -> str:
+    """The architecture whose rules hold: the tag's, but for SM121, which has none of its own. SM103 runs SM100's."""
     tag = main.type_at(0, "architecture").name
-    family = arch[:-1]
-    if not tag.lower().startswith(family):
-        raise OtherArchitecture(f"it is built for {tag}, not for {arch}")
-    return arch
+    name = tag.lower()
+    if name == arch or (name == "sm120" and arch == "sm121") or (name == "sm121" and arch == "sm120"):
+        return arch
+    if (name, arch) == ("sm100", "sm103"):
+        return name
+    raise OtherArchitecture(f"it is built for {tag}, not for {arch}")
 
 
 def _op_class(main: _Collective, scale: Type | None) -> str:
@@ -181,6 +184,8 @@ def _operand(main: _Collective, index: int, op_class: str) -> str:
         if found is not None and op_class.startswith("block_scaled"):
             return found
         raise refuse(f"an operand of type {value} under {op_class}", value, main.kernel)
+    if value.name == "float" and op_class == "tensor_op":
+        return "tf32"  # what the builders multiply floats in (ElementAMma of builders/sm90_gmma_builder.inl)
     return _element(value, main.kernel)
 
 
@@ -242,7 +247,8 @@ def _schedule(value: Type, grouped: bool) -> str:
 def _epilogue_schedule(value: Type) -> str:
     if value.name == "EpilogueScheduleAuto":
         return "auto"
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", value.name).lower()
+    name = re.sub(r"(?<=[a-z])(?=[12]Sm)|(?<=[a-z0-9])(?=[A-Z])(?<![12](?=Sm))", "_", value.name)
+    return name.lower()
 
 
 def _epilogue_tile(epilogue: _Collective, kernel: Type) -> Any:

@@ -27,6 +27,9 @@ def never_runs(tactic: Tactic) -> bool:
 
 def show_report(report: Report, out: Output) -> None:
     """Print a whole report."""
+    if report.op == "dsl":
+        _dsl(report, out)
+        return
     _head(report, out)
     _table(report.tactics, out)
     failing = [tactic for tactic in report.tactics if never_runs(tactic)]
@@ -63,6 +66,22 @@ def _head(report: Report, out: Output) -> None:
         f"FlashInfer {report.library_version} on CUTLASS {report.cutlass}, {report.op} kernels for {report.arch}: "
         f"{counts.total} tactics, {', '.join(words)}."
     )
+
+
+def _dsl(report: Report, out: Output) -> None:
+    """CuTe DSL kernels: a line for each, then why none has a verdict."""
+    out.heading(
+        f"FlashInfer {report.library_version}: {len(report.dsl)} CuTe DSL kernels that name {report.arch} or no "
+        "architecture."
+    )
+    rows: list[list[object]] = []
+    for kernel in report.dsl:
+        counted = f"line {kernel.counted_by[0].line}" if kernel.counted_by else ""
+        tiles = "; ".join(kernel.tiles[:2])
+        rows.append([kernel.name, ", ".join(kernel.archs) or "not said", tiles, counted, str(kernel.source)])
+    if rows:
+        out.table(("kernel", "architectures", "tiles written out", "counts stages", "defined at"), rows)
+        _paragraph(f"No verdict: {report.dsl[0].reason}.", out)
 
 
 def _output(config: dict[str, Any]) -> str:

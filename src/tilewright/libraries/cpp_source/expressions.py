@@ -270,6 +270,8 @@ class Reader:
         name = parts[-1]
         text = SAME_AS.get(name.text, name.text)
         scope = tuple(part.text for part in parts[:-1])
+        if not scope and text in self.resolver.visible:
+            return self.postfix(Type(text, scope=self.resolver.visible[text], at=name))
         if not scope and not (text in PLAIN or text in CUTE or _STATIC.fullmatch(text)):
             args = self.template_args()
             if args is not None and self.peek() == "(":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from tilewright.libraries.cpp_source.declare import Decl, Param
@@ -27,8 +28,10 @@ _ARCH: Final = re.compile(r"Sm(\d{2,3})")
 class Resolver:
     """Evaluates expressions against the declarations of `headers`."""
 
-    def __init__(self, headers: Headers) -> None:
+    def __init__(self, headers: Headers, visible: Mapping[str, tuple[str, ...]] | None = None) -> None:
         self.headers = headers
+        self.visible = visible or {}
+        """Names of other libraries that a using directive brings into sight, with the namespace of each."""
         self.work = MAX_WORK
         self.depth = 0
         self._known: dict[Decl, Type | int] = {}

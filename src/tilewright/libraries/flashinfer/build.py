@@ -10,33 +10,29 @@ from __future__ import annotations
 
 import ast
 import posixpath
-import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from tilewright.libraries.flashinfer.layout import Layout, join
+from tilewright.libraries.flashinfer.target import SM120, Target
 from tilewright.libraries.flashinfer.templates import render
 from tilewright.libraries.flashinfer.world import GENERATED, Operation, Rendered, World
 from tilewright.libraries.python_source.limits import CannotFollow, Meter
 from tilewright.libraries.python_source.modules import TreeInterpreter, parse_source
 from tilewright.libraries.python_source.values import (
+    ExceptionValue,
     Function,
     Host,
     HostObject,
     Instance,
     Raised,
+    Symbol,
     Unknown,
     Value,
     answer,
     is_row,
 )
-
-_SM120_BUILDER: Final = re.compile(r"gen_\w*sm12[01x]\w*")
-"""Names of build functions for SM120 and SM121 (one module serves both)."""
-
-_OTHER_ARCHITECTURE: Final = re.compile(r"generate_sm(?!12[01])\d+\w*_operations")
-"""The generator's functions for other architectures (`generate_sm90_operations`, ...). The SM120 module compiles what
-they return too, as stubs; none of it is a kernel for SM120, and it is most of the work."""
 
 _OUTSIDE: Final = ("jit/core", "jit/env", "jit/cpp_ext", "jit/cubin_loader")
 """Modules of the package that talk to the machine; they are stood for, never followed."""
@@ -78,17 +74,19 @@ class BuildModule:
 class BuildReader:
     """Evaluates build functions of one FlashInfer."""
 
-    def __init__(self, layout: Layout, meter: Meter | None = None) -> None:
-        self.layout = layout
+    def __init__(self, layout: Layout, meter: Meter | None = None, target: Target = SM120) -> None:
+        self.layout, self.target = layout, target
         package = layout.package
         outside = {join(package, name) for name in _OUTSIDE}
         jit = join(package, "jit")
         self.interp = TreeInterpreter(
             layout.read,
-            meter or Meter(),
+            meter or Meter(target.steps),
             lambda path: (path == jit or path.startswith(jit + "/")) and path not in outside,
         )
         self.world = World(layout, self.interp)
+        self.assumed: set[str] = set()
+        """What decisions asked of the machine that builds, and what was taken for it."""
         self._install()
 
     def _install(self) -> None:
@@ -111,9 +109,19 @@ class BuildReader:
         nothing = answer("nothing", lambda: None)
         interp.host_modules["os"] = HostObject("os", {
             "path": paths, "makedirs": nothing, "remove": nothing, "sep": "/",
+            "environ": HostObject("os.environ", {"get": Host("get", self._unset)}),
+            "getenv": Host("getenv", self._unset),
             "walk": answer("walk", list),
         })  # fmt: skip
         interp.host_modules["os.path"] = paths
+        asks = Host("torch.cuda", self._no_gpu)
+        interp.host_modules["torch"] = HostObject("torch", {
+            "cuda": HostObject(
+                "torch.cuda",
+                {"current_device": asks, "get_device_properties": asks, "*": Host("torch.cuda", _named("torch.cuda"))},
+            ),
+            "*": Host("torch", _named("torch")),
+        })  # fmt: skip
         make_path = Host("Path", lambda args, _: world.path(posixpath.join(*(world.text_of(a) for a in args))))
         interp.host_modules["pathlib"] = HostObject("pathlib", {"Path": make_path, "PurePosixPath": make_path})
         interp.host_modules["jinja2"] = HostObject("jinja2", {"Template": Host("Template", self._template)})
@@ -127,12 +135,26 @@ class BuildReader:
         interp.stubs[join(package, "jit/core")] = HostObject(
             "jit.core", {"gen_jit_spec": Host("gen_jit_spec", self._spec)}
         )
-        # A toolkit that can build SM120 at all is 12.8 or newer; the generator asks for nothing above that.
+        # A toolkit that can build Blackwell at all is 12.8 or newer; the generator asks for nothing above that.
         interp.stubs[join(package, "jit/cpp_ext")] = HostObject(
             "jit.cpp_ext", {"is_cuda_version_at_least": answer("is_cuda_version_at_least", lambda: True)}
         )
         interp.hooks["instantiate_operation"] = self._instantiated
-        interp.empty = _is_for_other_architecture
+        interp.empty = self._is_for_other_architecture
+
+    def _unset(self, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        """An environment variable: what a machine sets is not known here, so it counts as unset, and is noted."""
+        if args and isinstance(args[0], str):
+            self.assumed.add(f"{args[0]} is not set")
+        return args[1] if len(args) > 1 else kwargs.get("default")
+
+    def _no_gpu(self, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        """torch.cuda on a machine that builds and has no GPU: what torch raises there."""
+        self.assumed.add("no GPU is visible (the library looks for a special one)")
+        raise Raised(ExceptionValue(self.interp.exception("RuntimeError"), ("no GPU",)))
+
+    def _is_for_other_architecture(self, function: str) -> bool:
+        return self.target.others.fullmatch(function) is not None
 
     def _spec(self, args: list[Value], kwargs: dict[str, Value]) -> Value:
         self.world.specs.append((list(args), dict(kwargs)))
@@ -176,7 +198,7 @@ class BuildReader:
         return name if isinstance(name, str) else ""
 
     def builders(self, file: str) -> list[str]:
-        """Names of the SM120 build functions in `file` (relative to the package) that build something by themselves.
+        """Names of the target's build functions in `file` (relative to the package) that build something by themselves.
 
         Raises:
             CannotFollow: the file is missing or does not parse.
@@ -187,7 +209,7 @@ class BuildReader:
             raise CannotFollow("there is no such file", path, 1)
         names: list[str] = []
         for node in parse_source(source, path).body:
-            if isinstance(node, ast.FunctionDef) and _SM120_BUILDER.fullmatch(node.name):
+            if isinstance(node, ast.FunctionDef) and self.target.builder.fullmatch(node.name):
                 spec = node.args
                 required = len(spec.posonlyargs) + len(spec.args) - len(spec.defaults)
                 if required <= 0 and all(default is not None for default in spec.kw_defaults):
@@ -251,8 +273,9 @@ class BuildReader:
         return out
 
 
-def _is_for_other_architecture(function: str) -> bool:
-    return _OTHER_ARCHITECTURE.fullmatch(function) is not None
+def _named(module: str) -> Callable[[list[Value], dict[str, Value]], Value]:
+    """Members of a module outside the tree: known by their names alone."""
+    return lambda args, _: Symbol(f"{module}.{args[0]}")
 
 
 def _text(value: Value) -> str:

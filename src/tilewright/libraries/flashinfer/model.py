@@ -8,7 +8,7 @@ import msgspec
 
 from tilewright.cutlass.budget import Budget
 
-Op = Literal["moe", "gemm"]
+Op = Literal["moe", "gemm", "dsl"]
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -77,6 +77,30 @@ class RuntimeMode(msgspec.Struct, frozen=True, kw_only=True):
     never: list[RuntimeTactic]
 
 
+class DslKernel(msgspec.Struct, frozen=True, kw_only=True):
+    """One `@cute.kernel` of the library. Lists hold what is literal in its sources, and are empty where nothing is."""
+
+    name: str
+    """Class and method, or the function."""
+    source: Place
+    experimental: bool
+    """Under `experimental/`: the library keeps it apart from what it supports."""
+    archs: list[str]
+    """Architectures that the path or the source names; empty: none is named."""
+    smem_of: list[str]
+    """Architectures whose shared memory its stage count asks for."""
+    parameters: list[str]
+    """Constructor parameters about tiles, clusters, stages and types, with their defaults."""
+    tiles: list[str]
+    """Tiles that are written out, as name = value."""
+    counted_by: list[Place]
+    """Functions that count stages or shared memory."""
+    verdict: str = "unsupported"
+    reason: str = (
+        "compiled when it is called, from a tile, stages and types that its caller passes: the sources fix no config"
+    )
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="tilewright/tactics/1"):
     """Every tactic of one library."""
 
@@ -91,6 +115,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=
     summary: Summary
     runtime: list[RuntimeMode] = []
     notes: list[str] = []
+    dsl: list[DslKernel] = []
+    """Kernels in the CuTe DSL; with `--op dsl` only. They are no tactics: nothing fixes a config."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):

@@ -136,7 +136,7 @@ def test_the_other_reports_have_a_test(case: str) -> None:
 
 
 def test_the_overflow_says_what_is_missing_and_not_alignment() -> None:
-    """C12 and W3: not alignas(1024) padding of A and B, whose stages are multiples of 1,024; it is what is not counted."""
+    """C12 and W3: not alignas(1024) padding of A and B, whose stages are multiples of 1,024; what is not counted."""
     budget = judged({**GROUPED, **FINALIZE, "tile": "128x256x128"})
     stages = {item.path: item.bytes for item in budget.fields if item.path in ("mainloop.tensors.smem_A",
                                                                                "mainloop.tensors.smem_B")}  # fmt: skip
@@ -152,7 +152,7 @@ def test_a_stage_alone_is_what_one_report_took_for_the_kernel() -> None:
 
 
 def test_c18_w17_the_limit_of_a_block_is_not_that_of_an_sm() -> None:
-    """102,400 is a multiprocessor's, a block may opt in to 1,024 less; ((256*32*4)+(64*32*4))*4 = 163,840 fits neither."""
+    """102,400 is a multiprocessor's, a block may have 1,024 less; ((256*32*4)+(64*32*4))*4 = 163,840 fits neither."""
     for name in ("rtx-pro-6000-server", "rtx-5090", "gb10"):
         gpu = resolve_gpu(name)
         assert (gpu.smem_optin_bytes, gpu.value("smem_per_sm_bytes")) == (LIMIT, 102_400)

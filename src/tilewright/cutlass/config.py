@@ -113,6 +113,8 @@ LEGAL: Final[dict[str, tuple[str, ...]]] = {
 }  # fmt: skip
 """Legal values of every enumerated key. Formats also answer to their aliases (`fp16`, `s32`, ...)."""
 
+_LEGAL_SETS: Final = {key: frozenset(values) for key, values in LEGAL.items()}
+
 SCHEDULES: Final = (
     "auto", "cooperative", "pingpong", "basic", "tma", "1sm", "2sm", "acc2x4", "cp_async", "cp_async_cooperative",
     "cp_async_pingpong", "basic_fp8_fast_accum", "cooperative_fp8_fast_accum", "pingpong_fp8_fast_accum",
@@ -263,8 +265,8 @@ def parse_config(raw: Mapping[str, Any]) -> KernelConfig:
         ConfigError: an unknown key, a wrong type, or a value that is none of the legal ones. `field` names the key,
             the message the legal values.
     """
-    unknown = [key for key in raw if key not in _KEY_SET]
-    if unknown:
+    if not raw.keys() <= _KEY_SET:
+        unknown = [key for key in raw if key not in _KEY_SET]
         near = nearest(unknown[0], KEYS)
         hint = f"; the nearest are {', '.join(near)}" if near else f". Legal: {', '.join(KEYS)}"
         raise ConfigError(unknown[0], f"{shown(unknown[0])} is not a key of a kernel config{hint}.")
@@ -283,9 +285,10 @@ def parse_config(raw: Mapping[str, Any]) -> KernelConfig:
         raise ConfigError("cutlass", f"cutlass: {shown(version)} is not a version; write it as 4.2.1.")
     out["cutlass"] = version.removeprefix("v")
 
-    for key in LEGAL:
+    for key, legal in _LEGAL_SETS.items():
         if key in given:
-            out[key] = _enumerated(key, given[key])
+            value = given[key]
+            out[key] = value if type(value) is str and value in legal else _enumerated(key, value)
     out.setdefault("kind", "dense")
     a = out["a"]
     b = out.setdefault("b", a)

@@ -40,12 +40,13 @@ def struct(members: Iterable[Member], min_align: int = 1) -> Struct:
     offset, align = 0, min_align
     offsets: list[int] = []
     for member in placed:
-        if member.align > align:
-            align = member.align
-        offset = -(-offset // member.align) * member.align
+        wanted = member.align
+        if wanted > align:
+            align = wanted
+        offset = -(-offset // wanted) * wanted
         offsets.append(offset)
         offset += member.bytes
-    return Struct(placed, tuple(offsets), max(1, round_up(offset, align)) if offset else align, align)
+    return Struct(placed, tuple(offsets), -(-offset // align) * align or align, align)
 
 
 def union(members: Iterable[Member]) -> Struct:

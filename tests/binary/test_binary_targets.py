@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from conftest import DATA
 from tilewright.binary.advice import build_flags
 from tilewright.binary.target import Target, parse_target, rule_ptx, rule_sass
 
@@ -81,3 +84,16 @@ def test_what_to_build_for_a_device() -> None:
     assert "compute_100f" in build_flags("10.3")
     assert build_flags("9.0") == "-gencode arch=compute_90a,code=sm_90a"
     assert build_flags("8.9") == "-gencode arch=compute_89,code=sm_89"
+
+
+@pytest.mark.parametrize(
+    ("name", "warned"),
+    [("tiny.sm_120.cubin", True), ("tiny.sm_120f.cubin", False), ("toy.sm_120a.cubin", False)],
+)
+def test_code_for_the_plain_target_is_said_to_lack_the_tensor_core_instructions(
+    cli: Any, name: str, warned: bool
+) -> None:
+    """It loads and launches; a CUTLASS kernel for FP4 then stops with a message of its own."""
+    result = cli("inspect", str(DATA / "binary" / name), "--gpu", "rtx-pro-6000-server")
+    assert ("Arch conditional MMA instruction used without" in result.out) is warned
+    assert ("compute_120a" in result.out) is warned

@@ -101,7 +101,7 @@ def test_the_probe_gives_what_the_truth_rows_say(flashinfer_062: Path, nvcc: Com
 def test_the_model_agrees_with_the_compiler_on_a_sample(flashinfer_062: Path, nvcc: Compiler, cli: Any) -> None:
     result = cli(
         "probe", "--root", str(flashinfer_062), "--nvcc", nvcc.path, "--sample", "8", "--seed", "2026",
-        "--against-model", "--check", "--json",
+        "--arch", "sm120", "--against-model", "--check", "--json",
     )  # fmt: skip
     answers = [json.loads(line) for line in result.out.splitlines()]
     assert [answer for answer in answers if answer["verdict"] != "agree"] == []

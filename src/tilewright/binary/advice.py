@@ -60,6 +60,27 @@ def overall(images: Sequence[Found], usable: ModuleCount, verdicts: Sequence[Ver
     return Verdict(runs="native" if usable.native else "jit", why="; ".join(parts))
 
 
+def _plain_only(files: Sequence[FileReport], capability: str) -> str | None:
+    """What to know where all code that runs as it is was compiled for the plain target (sm_120, not sm_120a or f).
+
+    The tensor-core instructions of Hopper and later exist for the `a` and `f` targets only (PTX ISA, "target feature");
+    CUTLASS kernels compiled without print that message and stop (`gemm/kernel/sm90_gemm_*.hpp`).
+    """
+    if int(capability.partition(".")[0]) < FIRST_ACCELERATED_MAJOR:
+        return None
+    rows = [row for file in files for row in file.architectures]
+    native = {row.target for row in rows if row.verdict is not None and row.verdict.runs == "native"}
+    if not native or any(target[-1] in "af" for target in native):
+        return None
+    names = " and ".join(sorted(native))
+    needs = "block-scaled and FP4 MMA" if int(capability.partition(".")[0]) >= FIRST_FAMILY_MAJOR else "wgmma"
+    return (
+        f"Its code is for plain {names}, which has none of the instructions of the a and f targets ({needs}, ...): a "
+        "kernel that needs them stops with 'Arch conditional MMA instruction used without targeting appropriate "
+        f"compute capability. Aborting.' For such kernels build with {build_flags(capability)}."
+    )
+
+
 def advice(files: Sequence[FileReport], gpu: Gpu) -> tuple[Verdict, str | None]:
     """The verdict on everything that was read, and what to do where that is less than all."""
     device = f"{gpu.name} ({gpu.compute_capability})"
@@ -82,5 +103,5 @@ def advice(files: Sequence[FileReport], gpu: Gpu) -> tuple[Verdict, str | None]:
         why = f"on {device} {native:,} of {total:,} modules have code that runs as it is"
         why += f", {jit:,} only PTX that is compiled at load" if jit else ""
         why += f", {none:,} nothing: their kernels cannot be launched" if none else ""
-    hint = f"{SYMPTOM} {flags}" if none else flags if jit else None
+    hint = f"{SYMPTOM} {flags}" if none else flags if jit else _plain_only(with_code, gpu.compute_capability)
     return Verdict(runs="native" if native else "jit", why=why), hint

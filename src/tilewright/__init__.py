@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from tilewright.serving.prefill import predict_prefill
     from tilewright.serving.questions import DecodeQuestion, PrefillQuestion
     from tilewright.serving.validate import validate
+    from tilewright.triton_.config import parse_triton
+    from tilewright.triton_.fit import fit_triton
+    from tilewright.triton_.model import TritonConfig, TritonVerdict
 
 _HOME = {
     "AmbiguousNameError": "tilewright.errors",
@@ -50,7 +53,11 @@ _HOME = {
     "UnknownNameError": "tilewright.errors",
     "DecodeQuestion": "tilewright.serving.questions",
     "PrefillQuestion": "tilewright.serving.questions",
+    "TritonConfig": "tilewright.triton_.model",
+    "TritonVerdict": "tilewright.triton_.model",
     "fit": "tilewright.cutlass.fit",
+    "fit_triton": "tilewright.triton_.fit",
+    "parse_triton": "tilewright.triton_.config",
     "layout": "tilewright.serving.layout",
     "parse_config": "tilewright.cutlass.config",
     "predict_decode": "tilewright.serving.decode",
@@ -76,11 +83,15 @@ __all__ = [
     "TilewrightError",
     "ToolError",
     "TreeError",
+    "TritonConfig",
+    "TritonVerdict",
     "UnknownNameError",
     "__version__",
     "fit",
+    "fit_triton",
     "layout",
     "parse_config",
+    "parse_triton",
     "plan",
     "predict",
     "predict_decode",

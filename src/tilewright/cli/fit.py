@@ -11,6 +11,7 @@ from tilewright.cli.config_options import config_options
 from tilewright.cli.fit_search import given_problem, refuse_problem, search_options, search_run
 from tilewright.cli.fit_upgrade import releases, upgrade
 from tilewright.cli.jsonl import answer_stream, open_stream
+from tilewright.cli.triton_options import TritonFlags, answer_tile, run_tile, triton_options
 from tilewright.report.output import Output, bar, output_options
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ EXIT_NO = 1
     help="With --compare: every kernel of this FlashInfer (of --arch, default sm120), instead of one config.",
 )
 @search_options
+@triton_options
 @output_options
 def command(
     given: dict[str, Any],
@@ -47,6 +49,7 @@ def command(
     compare: tuple[str, str] | None,
     library: str | None,
     search: bool,
+    tile: TritonFlags,
     as_json: bool,
     quiet: bool,
     **parameters: Any,
@@ -56,14 +59,26 @@ def command(
     Every byte is derived from how the types are laid out, and held against compiled rows; `tilewright probe` compiles
     the same config. A config needs at least --arch, --a and --tile. With --search the problem is given instead, and
     the legal configs are ranked by what the GPU can use: --search --gpu GPU --a nvfp4 --m 16 --n 4096 --k 6144.
+    With --kernel it is a Triton tile of vLLM or SGLang: --kernel sglang-fused-moe --gpu gb10 --dtype fp8_w8a8
+    --tile 128x256x128 --stages 4 --num-warps 8. Both kinds may stand in one --from file.
     """
     out = Output(as_json, quiet)
     problem = given_problem(parameters)
     if library is not None:
-        if search:
-            raise click.UsageError("--library goes with --compare OLD NEW; drop --search.")
+        if search or tile.raw:
+            raise click.UsageError("--library goes with --compare OLD NEW; drop --search and --kernel.")
         refuse_problem(problem)
         return upgrade(library, given, compare, source, check, out)
+    if tile.raw:
+        if search or source is not None or compare:
+            raise click.UsageError("--kernel is one Triton tile; drop --search, --from and --compare.")
+        gpu = problem.pop("gpu", None)
+        refuse_problem(problem)
+        return run_tile(tile, given, gpu, root, brief, check, out)
+    if tile.compile and source is None:
+        raise click.UsageError(
+            "--compile is for Triton tiles: add --kernel, or --from; `tilewright probe` compiles CUTLASS."
+        )
     if search:
         if source is not None or compare:
             raise click.UsageError("--search ranks configs of its own; drop --from and --compare.")
@@ -73,7 +88,8 @@ def command(
     if source is not None:
         if given:
             raise click.UsageError("--from takes the configs from the file; drop the other config flags.")
-        return _stream(source, brief, check, _Rules(root, out), compare, out)
+        rules = _Rules(None if tile.compile else root, out)
+        return _stream(source, brief, check, rules, compare, out, tile, root)
     rules = _Rules(root, out)
     config = rules.config(given)
     if compare:
@@ -163,12 +179,28 @@ def _comparison(config: KernelConfig, versions: tuple[str, str]) -> Comparison:
 
 
 def _stream(
-    source: str, brief: bool, check: bool, rules: _Rules, compare: tuple[str, str] | None, out: Output
+    source: str,
+    brief: bool,
+    check: bool,
+    rules: _Rules,
+    compare: tuple[str, str] | None,
+    out: Output,
+    tile: TritonFlags,
+    root: str | None,
 ) -> int | None:
     failing = 0
 
     def answer(raw: dict[str, Any]) -> Any:
         nonlocal failing
+        if "kernel" in raw:
+            verdict = answer_tile(raw, tile, root, brief)
+            failing += verdict.status != "fits"
+            if out.json:
+                return verdict
+            from tilewright.report.triton_text import tile_line
+
+            out.line(tile_line(verdict))
+            return None
         if compare:
             comparison = _comparison(rules.config(raw), compare)
             failing += comparison.new_status != "fits"

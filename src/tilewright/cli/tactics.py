@@ -1,19 +1,15 @@
-"""`tilewright tactics`: every kernel that a library compiles, each with its verdict."""
+"""`tilewright tactics`: every kernel or tile that a library may launch, each with its verdict."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 import click
 
+from tilewright.cli.tactics_tuned import layer_options
 from tilewright.report.output import Output, output_options
 
-if TYPE_CHECKING:
-    from tilewright.libraries.flashinfer.model import Op, Report
-
-EXIT_NO = 1
-LIBRARIES = ("flashinfer",)
-ARCHS = ("sm90", "sm100", "sm103", "sm120", "sm121")
+OPS: Final = ("moe", "gemm", "dsl")
 
 
 @click.command(epilog="Example: tilewright tactics flashinfer --root .venv/lib/python3.12/site-packages")
@@ -21,116 +17,58 @@ ARCHS = ("sm90", "sm100", "sm103", "sm120", "sm121")
 @click.option(
     "--root", required=True, metavar="DIR_OR_WHEEL", help="The library: a wheel, a site-packages, a checkout."
 )
-@click.option("--op", type=click.Choice(["moe", "gemm", "dsl"]), default="moe", show_default=True, help="Which kernels.")
-@click.option("--arch", default="sm120", show_default=True, help="sm90, sm100, sm103, sm120 or sm121.")
+@click.option("--op", type=click.Choice(OPS), help="flashinfer: which kernels; dsl: CuTe DSL. Default: moe.")
+@click.option("--arch", help="flashinfer: sm90, sm100, sm103, sm120 or sm121. Default: sm120.")
+@layer_options
 @click.option("--check", is_flag=True, help="Exit 1 when a tactic can never run.")
 @click.option("--baseline", metavar="FILE", help="Report and check only what is new since this --json output.")
-@click.option("--diff", "other", metavar="DIR_OR_WHEEL", help="What changes from --root to this version.")
+@click.option("--diff", "other", metavar="DIR_OR_WHEEL", help="flashinfer: what changes from --root to this version.")
+@click.option("--sarif", metavar="FILE", help="Also write what can never run as SARIF 2.1.0, for a CI's annotations.")
 @output_options
 def command(
     library: str,
     root: str,
-    op: Op,
-    arch: str,
+    op: str | None,
+    arch: str | None,
+    layer: dict[str, Any],
     check: bool,
     baseline: str | None,
     other: str | None,
+    sarif: str | None,
     as_json: bool,
     quiet: bool,
 ) -> int | None:
-    """Every kernel that a LIBRARY (flashinfer) compiles, each with its verdict.
+    """Every kernel or tile that a LIBRARY (flashinfer, vllm, sglang) may launch, each with its verdict.
 
-    Read from the library's own generator and C++ sources by parsing them; nothing of it is imported or run. Tiles are
-    in elements, whatever unit the library's names use.
+    FlashInfer's kernels are read from its generator and C++ sources; vLLM's and SGLang's Triton tiles from every tuned
+    JSON file that they carry and from their built-in defaults. All by parsing: nothing of it is imported or run.
+    With --gpu, vLLM and SGLang are judged on that GPU; with a layer (--model, or --e and --n), it is said which file
+    the layer reads there: tactics vllm --root ... --gpu gb10 --e 128 --n 704 --dtype fp8_w8a8
     """
-    _known(library)
-    arch = _arch(arch)
+    from tilewright.libraries.readers import reader_of
+
+    key, reader = reader_of(library)
+    known = None
     if baseline and other:
         raise click.UsageError("--baseline and --diff answer different questions; give one of them.")
-    known = None
+    if sarif and other:
+        raise click.UsageError("--sarif lists what can never run in one version; drop --diff.")
     if baseline:
         from tilewright.libraries.flashinfer.baseline import read_baseline
 
         known = read_baseline(baseline)
     out = Output(as_json, quiet)
-    report = _read(root, op, arch)
-    if other is not None:
-        return _difference(report, _read(other, op, arch), check, out)
-    return _answer(report, known, check, out)
+    if reader.kind == "tuned":
+        from tilewright.cli.tactics_tuned import run_tuned
 
+        for name, value in (("op", op), ("arch", arch), ("diff", other)):
+            if value is not None:
+                raise click.UsageError(f"--{name} is for flashinfer; {key} takes --gpu and a layer.")
+        return run_tuned(key, root, layer, known, check, sarif, out)
+    from tilewright.cli.tactics_compiled import run_compiled
 
-def _known(library: str) -> None:
-    from tilewright.errors import InputError, shown
-
-    if library.lower() not in LIBRARIES:
-        msg = (
-            f"The tactics of {shown(library)} cannot be read: {', '.join(LIBRARIES)} is the library that is known so "
-            "far. `tilewright collectives` reads the CUTLASS of any of them."
+    if layer:
+        raise click.UsageError(
+            f"--{next(iter(layer)).replace('_', '-')} is for vllm and sglang; flashinfer takes --arch."
         )
-        raise InputError("library", msg)
-
-
-def _arch(text: str) -> str:
-    from tilewright.errors import InputError, shown
-
-    name = text.strip().lower().removeprefix("sm_").removeprefix("sm").rstrip("af")
-    if f"sm{name}" not in ARCHS:
-        msg = f"--arch: the tactics of {shown(text)} are not read; legal are {', '.join(ARCHS)}."
-        raise InputError("arch", msg)
-    return f"sm{name}"
-
-
-def _read(root: str, op: Op, arch: str) -> Report:
-    from tilewright.collectives.tree import open_tree
-    from tilewright.libraries.flashinfer.tactics import read_report
-
-    with open_tree(root) as tree:
-        if op == "dsl":
-            from tilewright.libraries.flashinfer.dsl import read_dsl_report
-
-            return read_dsl_report(tree, arch)
-        return read_report(tree, op, arch)
-
-
-def _answer(report: Report, known: dict[str, str] | None, check: bool, out: Output) -> int | None:
-    from tilewright.report.tactics_text import NEVER, never_runs, show_failures, show_report
-
-    failing = [tactic for tactic in report.tactics if never_runs(tactic)]
-    if known is not None:
-        failing = [tactic for tactic in failing if known.get(tactic.name) not in NEVER]
-    if out.json:
-        out.document(_document(report, known, [tactic.name for tactic in failing]))
-    elif known is not None:
-        out.heading(
-            f"FlashInfer {report.library_version}: {len(failing)} tactics that can never run are new, "
-            f"{report.summary.overflow + report.summary.illegal - len(failing)} were in the baseline."
-        )
-        show_failures(failing, out)
-    else:
-        show_report(report, out)
-    return EXIT_NO if check and failing else None
-
-
-def _document(report: Report, known: dict[str, str] | None, failing: list[str]) -> Any:
-    """The report; with a baseline, `new_failures` names what it did not have."""
-    if known is None:
-        return report
-    import msgspec
-
-    return {**msgspec.to_builtins(report), "new_failures": failing}
-
-
-def _difference(before: Report, after: Report, check: bool, out: Output) -> int | None:
-    from tilewright.libraries.flashinfer.diff import difference
-    from tilewright.report.tactics_text import never_runs, show_difference
-
-    change = difference(before, after)
-    if out.json:
-        out.document(change)
-    else:
-        show_difference(change, out)
-    worse = any(never_runs(tactic) for tactic in after.tactics) and any(
-        entry.what in ("added", "verdict") and (entry.after or "").startswith(("overflow", "illegal"))
-        for entry in change.changes
-    )
-    return EXIT_NO if check and worse else None
+    return run_compiled(root, op or OPS[0], arch or "sm120", known, other, check, sarif, out)

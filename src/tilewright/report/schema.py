@@ -139,11 +139,11 @@ class ModelsDocument(msgspec.Struct, frozen=True, kw_only=True, tag_field="schem
 
 
 _TYPES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
-    "fit": ("tilewright.cutlass.budget", ("Budget", "ErrorLine")),
+    "fit": ("tilewright.report.fit_types", ("Budget", "TritonVerdict", "ErrorLine")),
     "fit-compare": ("tilewright.cutlass.compare", ("Comparison",)),
     "fit-upgrade": ("tilewright.cutlass.compare", ("LibraryComparison",)),
     "search": ("tilewright.search.model", ("SearchResult",)),
-    "tactics": ("tilewright.libraries.flashinfer.model", ("Report",)),
+    "tactics": ("tilewright.libraries.readers", ("Report", "TunedReport")),
     "tactics-diff": ("tilewright.libraries.flashinfer.model", ("Difference",)),
     "collectives": ("tilewright.collectives.query", ("Answer",)),
     "predict": ("tilewright.cost.estimate", ("Estimate",)),

@@ -38,6 +38,7 @@ _SET = frozenset({
     "add", "update", "discard", "remove", "union", "intersection", "difference", "issubset", "issuperset", "copy",
 })  # fmt: skip
 _TUPLE = frozenset({"index", "count"})
+_INT = frozenset({"bit_length"})
 
 ALLOWED: tuple[tuple[type, frozenset[str]], ...] = (
     (str, _STR),
@@ -45,6 +46,7 @@ ALLOWED: tuple[tuple[type, frozenset[str]], ...] = (
     (dict, _DICT),
     (set, _SET),
     (tuple, _TUPLE),
+    (int, _INT),
 )
 
 
@@ -209,4 +211,6 @@ def call_method(
         return _set(owner, name, args, meter, iterate)
     if is_tuple(owner):
         return _list(list(owner), name, args, kwargs, meter, iterate)
+    if type(owner) is int and name == "bit_length" and not args and not kwargs:
+        return owner.bit_length()
     raise CannotFollow(f"method {name}")

@@ -63,6 +63,9 @@ class TreeInterpreter(Interpreter):
         self.builtins.update(self.standard.builtins())
         self.host_modules: dict[str, HostObject] = self.standard.modules()
         self.stubs: dict[str, HostObject] = {}
+        self.packages: dict[str, str] = {}
+        """Top-level packages of the tree by import name, with the folder each lies in: what makes absolute imports of
+        the tree's own modules resolve."""
         self._read, self._inside = read, inside
         self._modules: dict[str, Scope | None] = {}
 
@@ -127,28 +130,35 @@ class TreeInterpreter(Interpreter):
 
     def _resolve(self, wanted: _Deferred, module: Scope) -> Value:
         if wanted.level == 0:
-            found: Value = self.host_modules.get(wanted.module, Symbol(wanted.module))
-            return self.attribute(found, wanted.name) if wanted.name else found
+            home = self.packages.get(wanted.module.partition(".")[0])
+            if wanted.module in self.host_modules or home is None or not wanted.name:
+                found: Value = self.host_modules.get(wanted.module, Symbol(wanted.module))
+                return self.attribute(found, wanted.name) if wanted.name else found
+            return self._name_in(posixpath.join(home, *wanted.module.split(".")[1:]), wanted.name)
         base = posixpath.dirname(module.file)
         for _ in range(wanted.level - 1):
             base = posixpath.dirname(base)
         path = posixpath.join(base, *wanted.module.split(".")) if wanted.module else base
         if not wanted.name:
             return self._module_at(path) or Symbol(path)
-        inner = posixpath.join(path, wanted.name)
+        return self._name_in(path, wanted.name)
+
+    def _name_in(self, path: str, name: str) -> Value:
+        """`name` of the module or package at `path`."""
+        inner = posixpath.join(path, name)
         if inner in self.stubs:
             return self.stubs[inner]
         owner = self._module_at(path)
         if isinstance(owner, Broken):
             return owner
         if isinstance(owner, HostObject):
-            return self.attribute(owner, wanted.name)
-        if isinstance(owner, Scope) and wanted.name in owner.names:
-            return self.resolve_lazy(owner, wanted.name)
+            return self.attribute(owner, name)
+        if isinstance(owner, Scope) and name in owner.names:
+            return self.resolve_lazy(owner, name)
         module_inside = self._module_at(inner)
         if module_inside is not None:
             return module_inside
-        return Symbol(f"{path}.{wanted.name}".replace("/", "."))
+        return Symbol(f"{path}.{name}".replace("/", "."))
 
     def _module_at(self, path: str) -> Scope | HostObject | Broken | None:
         if path in self.stubs:

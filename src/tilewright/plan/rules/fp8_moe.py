@@ -40,10 +40,11 @@ def run(target: Target) -> Iterator[Outcome]:
     limit = target.gpu.smem_optin_bytes
     if target.expert_family != "fp8" or target.model.moe is None or limit is None:
         return
-    need = fused_moe_bytes(*DEFAULT_TILE, 1, DEFAULT_STAGES)
+    sm = int(target.gpu.arch.removeprefix("sm"))
+    need = fused_moe_bytes(*DEFAULT_TILE, 1, DEFAULT_STAGES, sm)
     if need <= limit:
         return
-    stages = max_stages(*DEFAULT_TILE, 1, limit)
+    stages = max_stages(*DEFAULT_TILE, 1, limit, sm)
     line = target.log.get("triton_out_of_resources") if target.log else None
     entry = entries()["triton_low_smem_branch"]
     cured = target.engine == "sglang" and entry.holds("sglang", target.engine_version) is True

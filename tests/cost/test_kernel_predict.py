@@ -73,6 +73,30 @@ def test_modelled_answers_hold_against_published_rows_with_the_tables_absent(
     assert inside / len(errors) > 0.85
 
 
+SHAPE = ("n", "k", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
+
+
+@pytest.mark.parametrize(("name", "mean", "tail"), [("gemm", 0.05, 0.15), ("moe", 0.08, 0.20)])
+def test_shapes_that_the_fit_never_saw(name: str, mean: float, tail: float) -> None:
+    """tests/data/kernel_fit was fitted without these shapes (tools/make_kernel_fit.py)."""
+    shapes = {tuple(row[key] for key in SHAPE if key in row) for row in rows(name)}
+    held = set(sorted(shapes)[::4])
+    errors: list[float] = []
+    inside = 0
+    for row in rows(name):
+        if tuple(row[key] for key in SHAPE if key in row) in held:
+            got = tilewright.predict(question(row), coefficients=str(DATA / "kernel_fit"))
+            assert got.basis == "modelled"
+            seen = float(row["latency_ms"]) / 1e3
+            errors.append(abs(got.time_s / seen - 1))
+            inside += got.low_s <= seen <= got.high_s
+    errors.sort()
+    assert len(errors) > 250
+    assert sum(errors) / len(errors) < mean
+    assert errors[int(0.95 * len(errors))] < tail
+    assert inside / len(errors) > 0.8
+
+
 def test_between_measured_tokens_it_interpolates_and_names_the_neighbours() -> None:
     errors: list[float] = []
     for tokens in (1024, 2048, 4096):

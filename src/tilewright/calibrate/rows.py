@@ -82,6 +82,8 @@ def _whole(row: dict[str, str], name: str, where: str) -> int:
 def _rows(path: str) -> Iterator[tuple[tuple[str, str, str, str, str], Sample]]:
     reader = csv.DictReader(io.StringIO(_text(path)))
     columns = set(reader.fieldnames or ())
+    if not columns:
+        raise InputError("--rows", f"--rows {shown(path)} is empty; give a CSV with a header line.")
     gemm, moe = set(_GEMM) <= columns, set(_MOE) <= columns
     if not (gemm or moe) or "kernel_source" not in columns or not columns & {"latency_ms", "latency"}:
         raise InputError(

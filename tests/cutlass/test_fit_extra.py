@@ -13,9 +13,10 @@ from typing import Any
 
 from test_fit_truth import differences
 
-from conftest import DATA
+from conftest import DATA, truth_rows
 from tilewright.cutlass.config import parse_config
 from tilewright.cutlass.fit import fit
+from tilewright.data.figures import read_packaged
 
 
 def rows(name: str) -> list[dict[str, Any]]:
@@ -45,3 +46,15 @@ def test_whole_kernels_get_the_status_that_compiling_them_gave_and_the_rule_that
             continue
         assert budget.status == "illegal", row["config"]
         assert any(rule.partition(" (")[0] in row["errors"][0] for rule in budget.rules), (budget.rules, row["errors"])
+
+
+def test_what_is_called_compiled_has_a_compiled_kernel_behind_it() -> None:
+    """Every release that data/cutlass_kernels.json names for a kind of kernel is one of a kernel that did not build."""
+    configs = {row["config"]["id"]: row["config"] for name in ("sm120", "sm121") for row in truth_rows(name)}
+    refused = [configs[row["id"]] for row in truth_rows("kernel_check") if not row["compiles"] and row["id"] in configs]
+    refused += [row["config"] for row in rows("kernel_extra") if not row["compiles"]]
+    seen = {(f"{config['op_class']}/{config.get('kind', 'dense')}", config["cutlass"]) for config in refused}
+    named = read_packaged("cutlass_kernels.json")["rules"]
+    for kernels in named.values():
+        assert {(kernel, release) for kernel, releases in kernels.items() for release in releases} <= seen
+    assert len(named["scale_factors_short"]["block_scaled/grouped"]) >= 13

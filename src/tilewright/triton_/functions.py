@@ -24,7 +24,7 @@ def function_names(config: TritonConfig) -> tuple[str, ...]:
     names = KERNELS[config.kernel].names
     if config.kernel.endswith("fused-moe"):
         return (names[1],) if config.block_shape and config.block_shape[0] == 0 else (names[0],)
-    return names
+    return ("_w8a8_block_int8_matmul",) if config.dtype == "int8_w8a8" else names
 
 
 def find_kernel(tree: SourceTree, package: str, config: TritonConfig) -> Kernel:

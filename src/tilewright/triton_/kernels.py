@@ -71,10 +71,10 @@ KERNELS: Final[dict[str, KernelInfo]] = {
         "vllm", "vLLM FP8 block-scaled linear", ("_w8a8_triton_block_scaled_mm", "_w8a8_block_fp8_matmul"),
         ("fp8_w8a8",), False, (("0.11.2", _LINEAR), ("0.34.0", _LINEAR)),
     ),
-    # sglang/kernels/ops/gemm/fp8_kernel.py (srt/layers/quantization/ before)
+    # sglang/kernels/ops/gemm/{fp8,int8}_kernel.py (srt/layers/quantization/ before)
     "sglang-fp8-linear": KernelInfo(
-        "sglang", "SGLang FP8 block-scaled linear", ("_w8a8_block_fp8_matmul",),
-        ("fp8_w8a8",), False, (("0.4.9.post6", _LINEAR), ("0.5.23", _LINEAR)),
+        "sglang", "SGLang block-scaled linear", ("_w8a8_block_fp8_matmul",),
+        ("fp8_w8a8", "int8_w8a8"), False, (("0.4.9.post6", _LINEAR), ("0.5.23", _LINEAR)),
     ),
 }  # fmt: skip
 

@@ -32,7 +32,8 @@ SCALE_BYTES: Final = 4
 """One scale factor in FP32, as both engines keep block scales."""
 _BYTES: Final = {"bf16": 2, "fp16": 2, "fp8e4nv": 1, "i8": 1, "u8": 1}
 WRITTEN_AS_HELD: Final = 32
-"""Elements of the output a thread from which on `mma` tiles leave no trace of an exchange (every compiled row)."""
+"""Elements of the output a thread from which on `mma` tiles whose buffers have half the output's bytes leave no trace
+of an exchange: so in every compiled row, without a proof."""
 PADDED: Final = 16
 """Least extent of a tile that no instruction pads."""
 WGMMA_ROWS: Final = 64
@@ -101,7 +102,7 @@ def shared_memory(config: TritonConfig, operands: Operands, sm: int) -> SharedMe
         parts.append(("B", buffers(b_tile, own) * b_tile))
     if kind == "tcgen05" and not piped and operands.weight_only_groups:
         slack += b_wide
-    if min(config.block_m, config.block_n) < PADDED:
+    if min(config.block_m, config.block_n) < PADDED and kind != "mma":
         # Smaller tiles are padded to what the instruction takes, where it does not take them as they are.
         wide_m, wide_n = max(config.block_m, PADDED), max(config.block_n, PADDED)
         slack += own * k * (wide_m * _BYTES[operands.a] + wide_n * _BYTES[operands.b]) - own * (a_tile + b_tile)
@@ -121,7 +122,7 @@ def shared_memory(config: TritonConfig, operands: Operands, sm: int) -> SharedMe
     tight = piped and buffers(a_tile, own) == own and not narrow_b
     # Warps of mma.sync write what they hold, unless a thread has so little of it that stores would be narrow.
     held = config.block_m * config.block_n >= WRITTEN_AS_HELD * threads
-    if kind == "mma" and tight and held and operands.a == operands.b:
+    if kind == "mma" and tight and held and operands.a == operands.b and 2 * total >= output:
         output = 0
     most = max(total + slack, output + (2 * BARRIER_BYTES if kind == "tcgen05" else 0))
     least = total

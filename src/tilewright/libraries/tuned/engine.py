@@ -23,6 +23,7 @@ from tilewright.libraries.tuned.world import Device, Trace, World
 TOP_LEVEL_LOOKUP: Final = "try_get_optimal_moe_config"
 LINEAR_LOOKUP: Final = "get_w8a8_block_fp8_configs"
 LINEAR_LAUNCH: Final = re.compile(r"(?:_)?w8a8_(?:triton_)?block_(?:scaled_mm|fp8_matmul)(?:_triton)?")
+_LINEAR_DTYPE: Final = re.compile(r"device_name=\{[^{}]{1,60}\},dtype=([a-z0-9_]{1,40})(?:,block_shape|\.json)")
 _TRITON_PIN: Final = re.compile(r"triton_(\d+(?:_\d+)+)")
 
 
@@ -126,6 +127,15 @@ class Engine:
     def linear_file(self) -> str | None:
         """The file with the lookup of the FP8 block-scaled linear kernel, where there is one."""
         return self._linear_file
+
+    def linear_dtypes(self) -> frozenset[str]:
+        """Selectors in the names that the engine's linear kernels build, from their source text."""
+        found: set[str] = set()
+        for folder in self.spec.linear_folders:
+            base = posixpath.join(self.package, folder) if self.package else folder
+            for path in self.tree.files((".py",), base):
+                found.update(_LINEAR_DTYPE.findall(self.tree.read_text(path)))
+        return frozenset(found)
 
     def config_folders(self) -> list[str]:
         """Folders of the tree that hold tuned files of the MoE and linear kernels, as paths of the tree."""

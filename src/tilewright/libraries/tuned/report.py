@@ -147,6 +147,7 @@ def read_tuned(tree: SourceTree, spec: Spec, request: Request) -> TunedReport:
         if request.question is not None:
             lookup = _lookup(engine, judge, world, request.question, request.tokens)
         tactics = tactics + _defaults(engine, judge, world, request)
+    notes.append("Bytes are those of Triton 3.6 to 3.9; a file tuned with an older Triton may have fitted there.")
     if spec.name == "vllm":
         notes.append("NVFP4 and MXFP4 MoE layers read no tuned file in vLLM: there is no selector for them.")
     if triton is not None and spec.name == "sglang":
@@ -188,6 +189,7 @@ class _Files:
         self.unread: list[UnreadFile] = []
         self.count = 0
         self.selectors = _selectors(engine)
+        self.linear_dtypes = engine.linear_dtypes()
 
     def read_folder(self, folder: str) -> None:
         for path in self.engine.tree.files((".json",), folder):
@@ -271,6 +273,9 @@ class _Files:
     def _dead(self, parsed: FileName, base: str) -> str:
         """Why no lookup builds this name; "" where one does (or where the engine's code does not say)."""
         if parsed.experts is None:
+            if self.linear_dtypes and parsed.dtype not in self.linear_dtypes:
+                known = ", ".join(sorted(self.linear_dtypes))
+                return f"no lookup: this version's linear kernels look for dtype={known} only"
             return ""
         if parsed.dtype and self.selectors and parsed.dtype not in self.selectors:
             return (

@@ -147,8 +147,8 @@ def test_a_cache_that_cannot_be_written_is_one_sentence(tmp_path: Path, monkeypa
         run(tmp_path, {"2": "sizes(1)"}, None)
 
 
-def alive(marker: str) -> list[str]:
-    """Processes whose command line holds `marker`."""
+def alive(marker: str, more: str = "") -> list[str]:
+    """Processes whose command line holds `marker` and `more`."""
     found: list[str] = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -156,7 +156,7 @@ def alive(marker: str) -> list[str]:
                 line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
             except OSError:
                 continue
-            if marker in line:
+            if marker in line and more in line:
                 found.append(folder.name)
     return found
 
@@ -187,10 +187,11 @@ verify([plan], Settings(find_nvcc({str(nvcc)!r})), device, run_timeout_s=300)
     )
     try:
         deadline = time.monotonic() + 30
-        while len(alive(marker)) < 2 and time.monotonic() < deadline:  # the supervisor and the program
+        running: list[str] = []
+        while len(running) < 2 and time.monotonic() < deadline:  # the supervisor and the program, on device 0
             time.sleep(0.1)
-        assert len(alive(marker)) >= 2
-        time.sleep(0.3)
+            running = alive(marker, " 0 300 ")
+        assert len(running) >= 2
         process.send_signal(sent)
         process.wait(15)
         deadline = time.monotonic() + 10

@@ -22,8 +22,8 @@ FIND: Final = (
 )
 """Where the package is installed, without importing it (an import creates folders)."""
 KERNEL_SECONDS: Final = (30, 90)
-"""CPU seconds for one whole SM120 MoE kernel with nvcc 13.0: measured with `tilewright probe --ptxas` on an idle core (30
-to 75), and with `tools/prove_fix.py` on a busy one (92 with the launcher's own host code)."""
+"""CPU seconds for one whole SM120 MoE kernel with nvcc 13.0, measured: 30 to 75 on an idle core
+(`tilewright probe --ptxas`), 92 on a busy one with the launcher's own host code (`tools/prove_fix.py`)."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

@@ -102,3 +102,12 @@ def test_sm103_takes_pairs_of_element_and_scale_and_says_so_first() -> None:
         keys: dict[str, Any] = {"arch": "sm103", "op_class": "block_scaled", "a": a, "b": b, "tile": [128, 128, 768]}
         rule = fit(parse_config(keys | {"schedule": "1sm"}), brief=True).rules[0]
         assert rule.startswith("Could not build a collective for given parameters.")
+
+
+def test_block_scaled_tiles_of_256_columns_store_128_at_once_whatever_their_warps() -> None:
+    """M of 64 in each CTA puts two warps beside each other; compiled for 4.7.0: 512-byte swizzle of D, not 256."""
+    keys: dict[str, Any] = {"arch": "sm100", "op_class": "block_scaled", "a": "mxfp8_e4m3", "b": "mxfp6_e2m3"}
+    keys |= {"d": "e2m1", "tile": [128, 256, 128], "cluster": [2, 1, 1], "cutlass": "4.7.0"}
+    budget = fit(parse_config(keys | {"epilogue_schedule": "tma_warp_specialized_2sm"}))
+    assert (budget.smem_bytes, budget.epilogue_bytes, budget.epilogue_tensor_bytes) == (211968, 9216, 8704)
+    assert budget.epilogue_tile == (64, 128)

@@ -18,6 +18,7 @@ from tilewright.cutlass.sm100_epilogue_storage import collective_storage, tensor
 from tilewright.cutlass.sm100_epilogue_tags import EpilogueTag
 from tilewright.cutlass.sm100_epilogue_tile import (
     BUILDER,
+    WIDEST,
     CtaShape,
     choose_tile,
     indivisible,
@@ -157,8 +158,10 @@ def _through_smem(key: EpilogueKey, tag: EpilogueTag, shape: CtaShape, rules: Sm
         stages_d = min(tiles, 2)
         stages_c = max(min(tiles, 4), stages_d + 1) if reuse else min(tiles, 4)
 
-    # EpilogueTileAuto is strided over the columns of the CTA's warps; a tile of one's own is not.
-    strided = key.epilogue_tile is None and tile[1] != shape.n
+    # EpilogueTileAuto is strided over the columns of the CTA's warps; a tile of one's own is not, nor the fixed 128
+    # columns of block-scaled tiles of 256 (`sm100_dense_compute_tile_shape_or_override`).
+    fixed = key.epilogue_tile is not None or (key.op_class == "block_scaled" and shape.n == WIDEST)
+    strided = not fixed and tile[1] != shape.n
     extents = (tile[0], tile[1] // shape.warps_n if strided else tile[1])
     thread = fusion_storage(
         Fused(

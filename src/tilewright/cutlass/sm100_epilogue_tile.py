@@ -18,6 +18,8 @@ BUILDER: Final = "cutlass/epilogue/collective/builders/sm100_builder.inl"
 TMEM_LANES: Final = (16, 32)
 """Datapaths of a warp's part of tensor memory that TMEM_LOAD has variants for (`sm100_get_tmem_load_op`)."""
 FULL_LANES: Final = 32
+WIDEST: Final = 256
+"""Columns of a CTA's tile at which block-scaled kernels take an epilogue tile of SCALED_COLUMNS."""
 SCALED_COLUMNS: Final = 128
 """Columns of EpilogueTileAuto of block-scaled kernels with N = 256, whose accumulators overlap."""
 ELEMENTS_A_STEP: Final = 4096
@@ -99,7 +101,7 @@ def misaligned(key: EpilogueKey) -> bool:
 def _dense_tile(key: EpilogueKey, shape: CtaShape, d_bits: int, rules: Sm100Rules) -> tuple[int, int] | Broken:
     """`sm100_dense_compute_tile_shape_or_override`, auto."""
     m = min(shape.m, FULL_LANES * shape.warps_m)
-    if key.op_class == "block_scaled" and shape.n == 256:
+    if key.op_class == "block_scaled" and shape.n == WIDEST:
         return m, SCALED_COLUMNS
     source = key.c != "void"
     c_bits = bits_of(key.c) if source else d_bits

@@ -35,6 +35,7 @@ COMMANDS: dict[str, Command] = {
     "observe": Command("tilewright.cli.observe", "A read-only snapshot of a host and its server, for `plan --observe`."),
     "layout": Command("tilewright.cli.layout", "How to spread a model over GPUs: what fits and how fast."),
     "validate": Command("tilewright.cli.validate", "The serving model against published tables, worst first."),
+    "flags": Command("tilewright.cli.flags", "Flags an installed SGLang or vLLM has; does a launch command parse."),
     "explain": Command("tilewright.cli.explain", "What a log says: causes, exact arithmetic, fixes; unknown errors."),
     "record": Command("tilewright.cli.record", "One experiment into the journal: what was changed, what it gave."),
     "journal": Command("tilewright.cli.journal", "What was tried, what it gave, what came of it."),

@@ -160,6 +160,7 @@ _TYPES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "gemms": ("tilewright.serving.gemms", ("GemmsDocument",)),
     "layout": ("tilewright.serving.layout", ("LayoutAnswer",)),
     "validate": ("tilewright.serving.validate", ("Validation",)),
+    "flags": ("tilewright.libraries.engine_flags.document", ("FlagsDocument",)),
     "explain": ("tilewright.diagnose.explain", ("Explanation",)),
     "journal": ("tilewright.journal.documents", ("JournalDocument",)),
     "record": ("tilewright.journal.documents", ("RecordDocument",)),

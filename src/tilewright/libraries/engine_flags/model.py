@@ -1,0 +1,76 @@
+"""A flag as an engine's sources declare it, and all flags of one version."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from tilewright.errors import nearest
+
+Scalar = str | int | float | bool | None
+
+
+class Flag(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One option of a server's command line."""
+
+    names: tuple[str, ...]
+    """Every spelling that the parser accepts, the first one first: `--tp-size`, `--tensor-parallel-size`, `-tp`."""
+    dest: str
+    file: str
+    """File of the tree that declares it, from the root of the tree."""
+    line: int
+    kind: str
+    """`value` (takes one), `values` (takes several), `optional` (takes one or none), `switch` (takes none), `bool`
+    (a switch that also has a `--no-` form), or `unread` (an action whose arguments were not followed)."""
+    type: str | None = None
+    """The annotation or `type=` of the declaration, as written."""
+    choices: tuple[Scalar, ...] | None = None
+    choices_text: str | None = None
+    """The expression of choices that are computed at run time; then `choices` is None and any value is let through."""
+    default: Any = None
+    default_text: str | None = None
+    """The expression of a default that is computed at run time; then `default` is None and says nothing."""
+    help: str | None = None
+    deprecated: bool = False
+    successor: str | None = None
+    """What the declaration says to use instead."""
+    required: bool = False
+
+
+class FlagSet(msgspec.Struct, frozen=True, dict=True):
+    """All flags of one engine in one tree."""
+
+    engine: str
+    version: str | None
+    root: str
+    flags: tuple[Flag, ...]
+    partial: tuple[str, ...] = ()
+    """Declarations that could not be followed, each with its place; a flag not found may be among them."""
+
+    @cached_property
+    def by_name(self) -> dict[str, Flag]:
+        """Every accepted spelling, the `--no-` forms included."""
+        found: dict[str, Flag] = {}
+        for flag in self.flags:
+            for name in flag.names:
+                found.setdefault(name, flag)
+                if flag.kind == "bool" and name.startswith("--"):
+                    found.setdefault("--no-" + name[2:], flag)
+        return found
+
+    def get(self, name: str) -> Flag | None:
+        """The flag that is spelt `name`, or None. vLLM's parser takes `_` for `-` in a flag's name."""
+        found = self.by_name.get(name)
+        if found is None and self.engine == "vllm" and name.startswith("--"):
+            found = self.by_name.get(name.replace("_", "-"))
+        return found
+
+    def has(self, name: str) -> bool:
+        """Whether this version accepts a flag spelt `name`."""
+        return self.get(name) is not None
+
+    def nearest(self, name: str, count: int = 3) -> list[str]:
+        """Accepted spellings that look most like `name`."""
+        return nearest(name, self.by_name, count)

@@ -1,0 +1,3 @@
+"""SGLang as installed."""
+
+from __future__ import annotations

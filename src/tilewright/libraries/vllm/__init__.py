@@ -1,0 +1,3 @@
+"""vLLM as installed."""
+
+from __future__ import annotations

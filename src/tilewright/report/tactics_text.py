@@ -62,10 +62,12 @@ def _head(report: Report, out: Output) -> None:
         words.append(f"{never} can never run")
     if counts.unsupported:
         words.append(f"{counts.unsupported} without a verdict")
-    out.heading(
+    head = (
         f"FlashInfer {report.library_version} on CUTLASS {report.cutlass}, {report.op} kernels for {report.arch}: "
         f"{counts.total} tactics, {', '.join(words)}."
     )
+    for line in textwrap.wrap(head, WIDTH):
+        out.heading(line)
 
 
 def _dsl(report: Report, out: Output) -> None:
@@ -113,21 +115,37 @@ def _table(tactics: list[Tactic], out: Output) -> None:
         rows.setdefault(key, []).append(tactic)
     if not rows:
         return
+    by_operands: dict[tuple[str, str], dict[tuple[Any, ...], list[Tactic]]] = {}
+    for key, group in rows.items():
+        by_operands.setdefault((str(key[0]), str(key[1])), {})[key] = group
+    several = len(by_operands) > 1
+    for (kind, operands), part in by_operands.items():
+        if several:
+            out.line()
+            out.heading(f"{operands}, {kind}")
+        _operands_table(part, operands, several, out)
+    out.line("Tiles are M x N x K in elements. A line stands for one kernel an output type.")
+
+
+def _operands_table(rows: dict[tuple[Any, ...], list[Tactic]], operands: str, several: bool, out: Output) -> None:
+    """The kernels of one pair of operands; a column that says nothing is left out."""
     with_extra = any(key[5] for key in rows)
-    columns = ["tile", "operands", "fusion", "output", "swap", *(["scales, scheduler"] if with_extra else []),
-               "stages", "bytes", "of the limit", "verdict"]  # fmt: skip
+    with_fusion = any(key[3] != "none" for key in rows)
+    shown = {"operands": not several, "fusion": with_fusion, "scales, scheduler": with_extra}
+    names = ("tile", "operands", "fusion", "output", "swap", "scales, scheduler", "stages", "bytes", "of the limit",
+             "verdict")  # fmt: skip
+    columns = [name for name in names if shown.get(name, True)]
     table: list[list[object]] = []
     for key, group in rows.items():
-        _, operands, tile, fusion, swap, extra, stages, smem, limit, status, _ = key
+        _, _, tile, fusion, swap, extra, stages, smem, limit, status, _ = key
         outputs = ", ".join(dict.fromkeys(_output(tactic.config) for tactic in group if tactic.config))
         meter = f"{bar(smem, limit, BAR_WIDTH)} {smem / limit:.0%}" if smem is not None and limit else ""
         table.append(
-            [tile, operands, fusion, outputs, swap, *([extra] if with_extra else []), "" if stages is None else stages,
-             "" if smem is None else f"{smem:,}", meter, status]
+            [tile, *([] if several else [operands]), *([fusion] if with_fusion else []), outputs, swap,
+             *([extra] if with_extra else []), "" if stages is None else stages, "" if smem is None else f"{smem:,}",
+             meter, status]
         )  # fmt: skip
-    shift = int(with_extra)
-    out.table(columns, table, right=(5 + shift, 6 + shift))
-    out.line("Tiles are M x N x K in elements. A line stands for one kernel an output type.")
+    out.table(columns, table, right=(columns.index("stages"), columns.index("bytes")))
 
 
 def show_failures(failing: list[Tactic], out: Output) -> None:
@@ -137,7 +155,8 @@ def show_failures(failing: list[Tactic], out: Output) -> None:
         groups.setdefault(tactic.verdict.cause, []).append(tactic)
     for cause, group in groups.items():
         for line in _failure_lines(group):
-            out.line(line)
+            for part in textwrap.wrap(line, WIDTH, subsequent_indent="  ", break_long_words=False):
+                out.line(part)
         if cause:
             _paragraph(f"Why: {cause}", out)
         for index, fix in enumerate(group[0].verdict.fixes[:MAX_FIXES]):
@@ -196,15 +215,26 @@ def show_difference(change: Difference, out: Output) -> None:
     for entry in change.changes:
         counts[entry.what] = counts.get(entry.what, 0) + 1
     words = [f"{count} {what}" for what, count in counts.items()]
-    out.heading(
+    head = (
         f"FlashInfer {change.before} (CUTLASS {change.cutlass_before}) to {change.after} (CUTLASS "
         f"{change.cutlass_after}), {change.op} kernels for {change.arch}: {', '.join(words) or 'no change'}; "
         f"{change.same} the same."
     )
-    if change.changes:
-        rows = [(entry.what, entry.name, entry.before or "", entry.after or "", str(entry.source))
-                for entry in change.changes]  # fmt: skip
-        out.table(("change", "tactic", "before", "after", "listed at"), rows)
+    for line in textwrap.wrap(head, WIDTH):
+        out.heading(line)
+    groups: dict[tuple[str, Place], list[tuple[str, str, str]]] = {}
+    for entry in change.changes:
+        groups.setdefault((entry.what, entry.source), []).append((entry.name, entry.before or "", entry.after or ""))
+    for (what, source), entries in groups.items():
+        out.line()
+        _paragraph(f"{what}, listed at {source}", out)
+        both = any(before and after for _, before, after in entries)
+        rows = [(name, after or before) for name, before, after in entries]
+        if not both:
+            out.table(("tactic", "before" if what == "removed" else "now"), rows)
+            continue
+        for name, before, after in entries:
+            _paragraph(f"{name}: {before or 'not there'}; now {after or 'gone'}", out)
     for entry in change.runtime:
         _paragraph(
             f"Autotuner, {entry.a} x {entry.b}: {entry.total_before} tactic ids became {entry.total_after}; "

@@ -60,6 +60,18 @@ class ServerArgs:
 }
 _VLLM = {
     "vllm/__init__.py": "",
+    "vllm/entrypoints/launchers/cli_args.py": """
+class BaseFrontendArgs:
+    api_key: list[str] | None = None
+    @classmethod
+    def add_cli_args(cls, parser):
+        kwargs = get_kwargs(cls)
+        for key, value in kwargs.items():
+            parser.add_argument(f"--{key.replace('_', '-')}", **value)
+class FrontendArgs(BaseFrontendArgs):
+    host: str | None = None
+    port: int = 8000
+""",
     "vllm/config/__init__.py": "from vllm.config.kernel import KernelConfig\n",
     "vllm/config/kernel.py": '''
 MoEBackend = Literal["auto", "flashinfer_cutlass", "marlin"]
@@ -137,6 +149,7 @@ def test_config_classes_of_vllm(tmp_path: Path) -> None:
     assert seqs is not None
     assert seqs.default is None
     assert flags.has("--no-autotune")
+    assert all(flags.has(name) for name in ("--host", "--port", "--api-key"))
     assert dtype is not None
     assert dtype.choices is None  # a Literal beside `str` is a hint, and the parser takes any text
 

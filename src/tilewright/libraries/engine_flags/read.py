@@ -46,7 +46,9 @@ def engine_flags(tree: SourceTree, engine: str) -> FlagSet:
     else:
         from tilewright.libraries.vllm.flags import vllm_flags
 
-        flags = vllm_flags(sources, package)
+        entry = f"{package}/entrypoints"
+        fronts = [path for path in tree.files((".py",), entry) if path.endswith("/cli_args.py")]
+        flags = vllm_flags(sources, package, sorted(fronts))
     if not flags:
         why = f" ({sources.problems[0]})" if sources.problems else ""
         msg = f"No flag of {engine} could be read from {shown(str(tree.path))}{why}; pass an unmodified {engine}."

@@ -26,21 +26,21 @@ class _Field(NamedTuple):
     line: int
 
 
-def vllm_flags(sources: Sources, package: str) -> list[Flag]:
-    """Flags of the package folder `package`: those of the engine, of async serving and of the front end."""
+def vllm_flags(sources: Sources, package: str, fronts: list[str]) -> list[Flag]:
+    """Flags of the package folder `package`: the engine, async serving, and the front end in the files `fronts`."""
     found: list[Flag] = []
     engine = sources.module(f"{package}/engine/arg_utils.py")
     if engine is None:
         return found
     functions = [(node, engine) for cls in engine.classes.values() for node in cls.body if _is_adder(node)]
-    for path in ("entrypoints/openai/cli_args.py", "entrypoints/common/cli_args.py"):
-        front = sources.module(f"{package}/{path}")
+    for path in fronts:
+        front = sources.module(path)
         if front is None:
             continue
         functions += [(node, front) for node in front.functions.values() if _adds(node)]
         for cls in front.classes.values():
             functions += [(node, front) for node in cls.body if _is_adder(node)]
-            if any(isinstance(node, ast.FunctionDef) and "get_kwargs(cls)" in text_of(node) for node in cls.body):
+            if _is_front(cls):
                 for name, field in _fields(cls.name, front, sources).items():
                     if not name.startswith("_"):
                         found.append(_of_field(("--" + name.replace("_", "-"),), name, field, {}, sources))
@@ -51,6 +51,13 @@ def vllm_flags(sources: Sources, package: str) -> list[Flag]:
     for flag in found:
         unique.setdefault(flag.names[0], flag)
     return list(unique.values())
+
+
+def _is_front(cls: ast.ClassDef) -> bool:
+    """Whether each field of a class is a flag: it, or the class of that kind that it extends, loops over them."""
+    bases = [base.id for base in cls.bases if isinstance(base, ast.Name)]
+    own = any(isinstance(node, ast.FunctionDef) and "get_kwargs(cls)" in text_of(node) for node in cls.body)
+    return own or any(base.endswith("FrontendArgs") for base in bases)
 
 
 def _is_adder(node: ast.stmt) -> bool:

@@ -32,7 +32,7 @@ COMMANDS: dict[str, Command] = {
         "tilewright.cli.models",
         "Models, their shapes and quantised checkpoints, each figure with its source.",
     ),
-    "observe": Command("tilewright.cli.observe", "A read-only snapshot of a host and its server, for `plan --observe`."),
+    "observe": Command("tilewright.cli.observe", "A read-only snapshot of a host and its server, for a plan."),
     "layout": Command("tilewright.cli.layout", "How to spread a model over GPUs: what fits and how fast."),
     "validate": Command("tilewright.cli.validate", "The serving model against published tables, worst first."),
     "flags": Command("tilewright.cli.flags", "Flags an installed SGLang or vLLM has; does a launch command parse."),

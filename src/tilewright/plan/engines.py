@@ -11,6 +11,7 @@ from typing import Final, Literal
 from tilewright.serving.defaults import TRTLLM_SHARE, VLLM_SHARE, memory_share
 
 __all__ = [
+    "CONTEXT_FLAGS",
     "ENGINES",
     "SHARE_FLAGS",
     "TITLES",
@@ -30,6 +31,12 @@ SHARE_FLAGS: Final[dict[str, tuple[str, ...]]] = {
     "sglang": ("--mem-fraction-static",),
     "vllm": ("--gpu-memory-utilization",),
     "trtllm": ("--free_gpu_memory_fraction", "--kv_cache_free_gpu_memory_fraction"),
+}
+
+CONTEXT_FLAGS: Final[dict[str, str]] = {
+    "sglang": "--context-length",
+    "vllm": "--max-model-len",
+    "trtllm": "--max_seq_len",
 }
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import InputError, UnknownNameError, shown
 from tilewright.hardware.names import resolve_gpu
+from tilewright.models.legality import tp_verdict
 from tilewright.models.memory import Parallel
 from tilewright.models.names import resolve_model
 from tilewright.models.records import Model
@@ -120,7 +122,7 @@ def make_target(
         from tilewright.plan.library import open_library
 
         view = open_library(library)
-    return Target(
+    target = Target(
         model=resolved,
         gpu=record,
         gpus=gpus,
@@ -134,6 +136,19 @@ def make_target(
         log=scan_log(Path(log)) if log is not None else None,
         log_source=f"log {Path(log).name}" if log is not None else "log",
     )
+    return target if target.layout_given else _that_can_be_cut(target)
+
+
+def _that_can_be_cut(target: Target) -> Target:
+    """The target in its best layout, where the default one cannot be cut: every command would be for nothing."""
+    from tilewright.plan.modelled import best_layout
+
+    if tp_verdict(target.model, target.parallel).legal:
+        return target
+    best = best_layout(target)
+    if best is None:
+        return target
+    return replace(target, parallel=Parallel(tp=best.tp, pp=best.pp, ep=best.ep), asked=target.parallel)
 
 
 def _given(target: Target) -> set[Need]:
@@ -196,10 +211,26 @@ def _merge(facts: Iterable[Fact]) -> dict[str, Any]:
     return baseline
 
 
+_BLOCKERS = frozenset({"does_not_fit", "layout_does_not_divide"})
+
+
+def _startable(drafts: list[Draft], target: Target) -> list[Draft]:
+    """`drafts` without those whose commands start a server that cannot start: the model does not fit, or its layout
+    cannot be cut. What is found in a library or a log stays."""
+    if target.asked is not None or not any(item.id in _BLOCKERS for item in drafts):
+        return drafts
+    start = target.launch()
+    return [
+        item
+        for item in drafts
+        if item.metric in ("runs", "health") or not any(start in command for command in item.fix.commands)
+    ]
+
+
 def make_plan(target: Target, experiments: Iterable[Recorded] | None = None) -> Plan:
     """Run every rule on `target` and rank what they found, in the light of the `experiments` of a journal."""
     outcomes, missing = run_rules(target)
-    drafts = [item for item in outcomes if isinstance(item, Draft)]
+    drafts = _startable([item for item in outcomes if isinstance(item, Draft)], target)
     rejected = [item for item in outcomes if isinstance(item, Rejected)]
     baseline = _merge(item for item in outcomes if isinstance(item, Fact))
     claims = [item for item in outcomes if isinstance(item, Claim)]

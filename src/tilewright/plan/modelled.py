@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tilewright.errors import InputError
 from tilewright.models.legality import tp_verdict
@@ -19,7 +19,7 @@ from tilewright.plan.seen import flag
 if TYPE_CHECKING:
     from tilewright.plan.target import Target
     from tilewright.serving.decode import Step
-    from tilewright.serving.layout import LayoutAnswer
+    from tilewright.serving.layout import Layout, LayoutAnswer
     from tilewright.serving.memory import ServerMemory
     from tilewright.serving.scenario import Scenario
 
@@ -42,12 +42,18 @@ def _drafts(target: Target) -> int:
 @lru_cache(maxsize=_KEPT)
 def scenario(target: Target) -> Scenario | None:
     """The target's server as far as it is known; None where its GPU's rates or its layout leave nothing to predict."""
+    return _server(target, target.parallel)
+
+
+@lru_cache(maxsize=_KEPT)
+def _server(target: Target, parallel: Parallel) -> Scenario | None:
+    """`scenario` in another layout; None where the checkpoint cannot be cut into it."""
     from tilewright.serving.scenario import Scenario, kv_layout_of, moe_family
 
     model = target.model
-    if not target.gpu.bandwidth().value or target.parallel.pp > len(model.main_layers):
+    if not target.gpu.bandwidth().value or parallel.pp > len(model.main_layers):
         return None
-    if tp_verdict(model, target.parallel, model.checkpoint).problems:
+    if tp_verdict(model, parallel, model.checkpoint).problems:
         return None  # the layout cannot be cut: the rule tp_shape says so
     # Sparse (DSA) kernels of SGLang serve SM90 and SM100; on SM12x it runs dense MLA (serving.scenario).
     sparse = model.indexer is not None and not (target.engine == "sglang" and target.sm12x)
@@ -58,7 +64,7 @@ def scenario(target: Target) -> Scenario | None:
             model=model,
             checkpoint=model.checkpoint,
             gpu=target.gpu,
-            parallel=target.parallel,
+            parallel=parallel,
             engine=target.engine,
             engine_version=target.engine_version,
             sparse=sparse,
@@ -95,10 +101,9 @@ def layouts(target: Target) -> LayoutAnswer | None:
     """Every layout of the model over the target's GPUs, at the number of requests that it serves or could."""
     from tilewright.serving.layout import layouts_of
 
-    base = scenario(target)
-    if base is None:
+    plain = _server(target, Parallel())
+    if plain is None:
         return None
-    plain = replace(base, parallel=Parallel(), copies=1, concurrency=1)
     try:
         return layouts_of(plain, target.gpus, concurrency=requests(target), mem_fraction=target.memory_share[0])
     except InputError:
@@ -108,15 +113,63 @@ def layouts(target: Target) -> LayoutAnswer | None:
 @lru_cache(maxsize=_KEPT)
 def memory(target: Target) -> ServerMemory | None:
     """The fullest GPU's memory as the engine divides it: weights exact, what it holds beside them modelled."""
+    return _memory(target, target.parallel)
+
+
+DRAFTS: Final = 3
+"""Tokens that the flags proposed by the rule `speculative` draft a step."""
+
+
+def _memory(target: Target, parallel: Parallel, drafts: int = 0) -> ServerMemory | None:
     from tilewright.serving.memory import server_memory
 
-    base = scenario(target)
+    base = _server(target, parallel)
     if base is None:
         return None
+    base = replace(base, speculative_tokens=drafts) if drafts else base
     try:
         return server_memory(base.at(1, 0), target.memory_share[0])
     except InputError:
         return None
+
+
+@lru_cache(maxsize=_KEPT)
+def context_length(target: Target, parallel: Parallel, *, drafting: bool = False) -> int:
+    """Tokens of context that a launch line may ask for in this layout: what the cache holds and the model was made
+    for. 0 where that cannot be told."""
+    from tilewright.serving.launch import context_length as fitting
+
+    held = _memory(target, parallel, DRAFTS if drafting else 0)
+    return fitting(target.model, held) if held is not None and held.fits and held.cache is not None else 0
+
+
+def drafting_lacks(target: Target) -> int:
+    """Bytes of a GPU that are missing for the prediction layers in the target's layout; 0 where they fit beside
+    everything else, or nobody knows."""
+    without, held = _memory(target, target.parallel), _memory(target, target.parallel, DRAFTS)
+    return held.short if held is not None and without is not None and without.fits else 0
+
+
+@lru_cache(maxsize=_KEPT)
+def best_layout(target: Target) -> Layout | None:
+    """The best layout that the checkpoint can be cut into and that fits, of those a plan can be made for."""
+    answer = layouts(target)
+    fitting = [item for item in answer.layouts if item.status == "fits"] if answer is not None else []
+    return next((item for item in fitting if (item.dcp, item.attention_dp, item.copies) == (1, 1, 1)), None)
+
+
+def pays_from(target: Target, kind: Literal["ep", "dcp", "pp"]) -> int | None:
+    """The number of requests from which on a layout with this kind of parallelism is predicted to be the fastest."""
+    answer = layouts(target)
+    if answer is None:
+        return None
+    spread = {item.name for item in answer.layouts if getattr(item, kind) > 1}
+    first = None
+    for count, name in reversed(list(answer.best.items())):
+        if name not in spread:
+            break
+        first = int(count)
+    return first
 
 
 def requests(target: Target) -> int | None:

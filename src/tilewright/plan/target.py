@@ -19,7 +19,7 @@ from tilewright.models.formats import WeightFormat, weight_format
 from tilewright.models.memory import GpuMemory, Parallel, component_formats, gpu_memory
 from tilewright.models.records import Model
 from tilewright.plan.claims import Reader
-from tilewright.plan.engines import SHARE_FLAGS, TITLES, launch, layout_flags, memory_share
+from tilewright.plan.engines import CONTEXT_FLAGS, SHARE_FLAGS, TITLES, launch, layout_flags, memory_share
 from tilewright.plan.log import Hit
 from tilewright.plan.seen import flag
 from tilewright.plan.snapshot import Snapshot
@@ -58,6 +58,14 @@ def article(name: str) -> str:
     return "an" if first[:1].upper() in ("AEFHILMNORSX" if spelt else "AEIO") else "a"
 
 
+def layout_title(parallel: Parallel) -> str:
+    """A layout in short: `TP4 PP2`."""
+    parts = [f"TP{parallel.tp}"]
+    parts += [f"PP{parallel.pp}"] if parallel.pp > 1 else []
+    parts += [f"EP{parallel.ep}"] if parallel.ep > 1 else []
+    return " ".join(parts)
+
+
 def served_name(model: Model, checkpoint: Checkpoint) -> str:
     """What a launch command calls the checkpoint, quoted for a shell: its repository, a folder, or the model's name."""
     name = checkpoint.name
@@ -71,7 +79,7 @@ def served_name(model: Model, checkpoint: Checkpoint) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """The inputs of a plan. `parallel` is the layout asked about, `layout_given` whether the user chose it."""
+    """The inputs of a plan. `parallel` is the layout it is for, `layout_given` whether the user chose it."""
 
     model: Model
     gpu: Gpu
@@ -80,6 +88,9 @@ class Target:
     engine_version: str | None
     parallel: Parallel
     layout_given: bool = False
+    asked: Parallel | None = None
+    """The layout that all GPUs would make by default, where the checkpoint cannot be cut into it and `parallel` is
+    another one."""
     library: LibraryView | None = None
     snapshot: Snapshot | None = None
     snapshot_source: str = "snapshot"
@@ -104,11 +115,17 @@ class Target:
 
     def launch(self, *flags: str, env: str = "") -> str:
         """A launch line of the engine for this checkpoint and layout, with these flags (and variables before it)."""
-        parallel = self.parallel
-        line = launch(
-            self.engine, self.served, layout_flags(self.engine, parallel.tp, parallel.pp, parallel.ep), *flags
-        )
+        line = self.launch_as(self.parallel, *flags)
         return f"{env} {line}" if env else line
+
+    def launch_as(self, parallel: Parallel, *flags: str) -> str:
+        """A launch line for another layout, with a context length that its cache holds where that can be told."""
+        from tilewright.plan.modelled import context_length
+
+        layout = layout_flags(self.engine, parallel.tp, parallel.pp, parallel.ep)
+        length = context_length(self, parallel, drafting=any("speculative" in flag for flag in flags))
+        context = f"{CONTEXT_FLAGS[self.engine]} {length}" if length else ""
+        return launch(self.engine, self.served, layout, context, *flags)
 
     @property
     def engine_title(self) -> str:
@@ -130,10 +147,7 @@ class Target:
 
     @property
     def layout(self) -> str:
-        parts = [f"TP{self.parallel.tp}"]
-        parts += [f"PP{self.parallel.pp}"] if self.parallel.pp > 1 else []
-        parts += [f"EP{self.parallel.ep}"] if self.parallel.ep > 1 else []
-        return " ".join(parts)
+        return layout_title(self.parallel)
 
     @property
     def sm12x(self) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.models.memory import Parallel
-from tilewright.plan.engines import launch, layout_flags
+from tilewright.plan.engines import layout_flags
 from tilewright.plan.evidence import published
 from tilewright.plan.finding import Draft, Evidence, Fix, Gain, Outcome, Rejected
+from tilewright.plan.modelled import pays_from
 from tilewright.plan.registry import Rule
 from tilewright.plan.rules.tp_shape import refusals
 from tilewright.plan.seen import flag
@@ -25,10 +26,12 @@ def run(target: Target) -> Iterator[Outcome]:
     if refusals(target, Parallel(tp=tp)):
         return  # without EP this layout would not divide: nothing to reject
     if not on:
+        many = pays_from(target, "ep")
+        beyond = f" From {many} requests on predictions favour a layout with it: compare there." if many else ""
         yield Rejected(
-            f"Expert parallelism (EP{tp})",
+            f"Expert parallelism (EP{tp}){' at few requests' if many else ''}",
             f"On PCIe it lost 4 to 5 % in decode where it was measured. Each GPU would hold {moe.experts // tp} whole "
-            f"experts, and the GPU with the most tokens decides the time of every layer.",
+            f"experts, and the GPU with the most tokens decides the time of every layer.{beyond}",
             published("ep_pcie"),
         )
         return
@@ -44,7 +47,7 @@ def run(target: Target) -> Iterator[Outcome]:
         "PCIe link.",
         fix=Fix(
             "Switch it off and compare at your concurrency; long prefill may be the exception.",
-            [launch(target.engine, target.served, layout_flags(target.engine, tp, target.parallel.pp))],
+            [target.launch_as(Parallel(tp=tp, pp=target.parallel.pp))],
         ),
         gain=Gain("decode tok/s, %", 0.0, 4.0, 5.0, "published"),
         confidence=0.5,

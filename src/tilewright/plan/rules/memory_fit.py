@@ -5,6 +5,7 @@ Where the weights do not fit, that is the first finding, with the layouts and ch
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from tilewright.errors import InputError
@@ -16,7 +17,7 @@ from tilewright.plan.engines import launch, layout_flags
 from tilewright.plan.evidence import published
 from tilewright.plan.finding import Draft, Evidence, Fact, Fix, Gain, Outcome
 from tilewright.plan.registry import Rule
-from tilewright.plan.target import Target
+from tilewright.plan.target import Target, layout_title
 
 MOST_GPUS = 64
 """Largest group that is proposed when the weights do not fit on the GPUs that are there."""
@@ -69,30 +70,35 @@ def _fits(target: Target, parallel: Parallel) -> GpuMemory | None:
     return memory if memory.left > 0 else None
 
 
-def _alternatives(target: Target) -> list[str]:
-    """Ways to make the model fit, in words, cheapest first: another layout here, another checkpoint, more GPUs."""
-    out: list[str] = []
+def _plan_command(target: Target, model: str, gpus: int) -> str:
+    return f"tilewright plan --model {model} --gpu {target.gpu.key} --gpus {gpus} --engine {target.engine}"
+
+
+def _alternatives(target: Target) -> list[tuple[str, str]]:
+    """Ways to make the model fit, in words and as a command, cheapest first: another layout here, another checkpoint,
+    more GPUs."""
+    out: list[tuple[str, str]] = []
     same = target.parallel.gpus
-    for pp in (1, 2, 4, 8):
-        if target.gpus % pp or (target.gpus // pp, pp) == (target.parallel.tp, target.parallel.pp):
-            continue
-        memory = _fits(target, Parallel(tp=target.gpus // pp, pp=pp))
-        if memory:
-            out.append(
-                f"TP{target.gpus // pp}{f' PP{pp}' if pp > 1 else ''} on these GPUs leaves {gib(memory.left)} GiB"
-            )
-            break
+    served = modelled.best_layout(target)
+    other = Parallel(tp=served.tp, pp=served.pp, ep=served.ep) if served is not None else target.parallel
+    memory = _fits(target, other) if other != target.parallel else None
+    if memory:
+        out.append((f"{layout_title(other)} on these GPUs leaves {gib(memory.left)} GiB", target.launch_as(other)))
     for checkpoint in target.model.checkpoints:
         if checkpoint is target.model.checkpoint:
             continue
+        if not tp_verdict(target.model, target.parallel, checkpoint).legal:
+            continue
         memory = gpu_memory(target.model, target.gpu, checkpoint, target.parallel, fraction=target.memory_share[0])
         if memory.left > 0:
-            out.append(f"{checkpoint.name} in the same layout leaves {gib(memory.left)} GiB")
+            text = f"{checkpoint.name} in the same layout leaves {gib(memory.left)} GiB"
+            out.append((text, _plan_command(target, shlex.quote(checkpoint.name), target.gpus)))
     size = max(same, target.gpus) * 2
     while size <= MOST_GPUS:
         memory = _fits(target, Parallel(tp=size))
         if memory:
-            out.append(f"{size} GPUs (TP{size}) leave {gib(memory.left)} GiB on each")
+            text = f"{size} GPUs (TP{size}) leave {gib(memory.left)} GiB on each"
+            out.append((text, _plan_command(target, target.served, size)))
             break
         size *= 2
     return out
@@ -109,6 +115,11 @@ def run(target: Target) -> Iterator[Outcome]:
                 f". The cache holds about {served.kv_tokens:,} tokens (modelled: what the engine keeps beside weights "
                 f"and cache is taken off; without that {memory.tokens:,})"
             )
+        elif memory.kv and served is not None:
+            tokens = (
+                f", but what the engine keeps beside them takes {gib(served.short)} GiB more than that (modelled): "
+                "lower the chunk and the captured batch, or raise the memory share"
+            )
         elif memory.kv:
             tokens = f": at most {memory.tokens:,} KV tokens"
         text = (
@@ -120,7 +131,8 @@ def run(target: Target) -> Iterator[Outcome]:
     yield Fact("summary", [(0, "It does not fit as asked; nothing else matters until it does.")])
     share, origin = target.memory_share
     ways = _alternatives(target)
-    former = launch(target.engine, target.served, layout_flags(target.engine, target.parallel.tp, target.parallel.pp))
+    parallel = target.parallel
+    former = launch(target.engine, target.served, layout_flags(target.engine, parallel.tp, parallel.pp, parallel.ep))
     yield Draft(
         id="does_not_fit",
         title=f"{target.model_title} does not fit: {gib(memory.weights.runtime)} GiB of weights a GPU, "
@@ -138,15 +150,12 @@ def run(target: Target) -> Iterator[Outcome]:
         ],
         cause="The weights alone are larger than what the engine may use, before any KV cache.",
         fix=Fix(
-            ("One of: " + "; ".join(ways) + ".")
+            ("One of: " if len(ways) > 1 else "") + "; ".join(text for text, _ in ways) + "."
             if ways
             else "No layout up to "
             f"{MOST_GPUS} of these GPUs and no known checkpoint of this model fits; take a smaller model or GPUs with "
             "more memory.",
-            [
-                f"tilewright plan --model {target.served} --gpu {target.gpu.key} --gpus "
-                f"{max(target.gpus, target.parallel.gpus) * 2} --engine {target.engine}"
-            ],
+            [command for _, command in ways[:1]],
         ),
         gain=Gain("the server starts", None, None, None, "exact"),
         metric="runs",

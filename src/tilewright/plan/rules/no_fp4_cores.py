@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilewright.models.legality import tp_verdict
 from tilewright.models.memory import gpu_memory
-from tilewright.plan.engines import launch
+from tilewright.plan.engines import launch, layout_flags
 from tilewright.plan.evidence import published
 from tilewright.plan.finding import Draft, Evidence, Fact, Fix, Gain, Outcome, Rejected
 from tilewright.plan.registry import Rule
@@ -78,7 +79,10 @@ def run(target: Target) -> Iterator[Outcome]:
             or target.gpu.arch not in ("sm89", "sm90")
         ):
             continue
-        memory = gpu_memory(target.model, target.gpu, checkpoint, target.parallel, fraction=target.memory_share[0])
+        parallel = target.parallel
+        if not tp_verdict(target.model, parallel, checkpoint).legal:
+            continue
+        memory = gpu_memory(target.model, target.gpu, checkpoint, parallel, fraction=target.memory_share[0])
         if memory.left <= 0:
             continue
         yield Draft(
@@ -102,7 +106,13 @@ def run(target: Target) -> Iterator[Outcome]:
             "weight.",
             fix=Fix(
                 "Serve it beside this one and compare prefill and decode.",
-                [launch(target.engine, served_name(target.model, checkpoint))],
+                [
+                    launch(
+                        target.engine,
+                        served_name(target.model, checkpoint),
+                        layout_flags(target.engine, parallel.tp, parallel.pp, parallel.ep),
+                    )
+                ],
             ),
             gain=Gain("prefill tok/s, %", 0.0, 40.0, 100.0, "modelled"),
             metric="prefill",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.models.memory import Parallel
-from tilewright.plan.engines import launch, layout_flags
+from tilewright.plan.engines import layout_flags
 from tilewright.plan.evidence import published
 from tilewright.plan.finding import Draft, Evidence, Fix, Gain, Outcome, Rejected
-from tilewright.plan.modelled import step
+from tilewright.plan.modelled import pays_from, step
 from tilewright.plan.registry import Rule
 from tilewright.plan.rules.tp_shape import legal_sizes
 from tilewright.plan.target import Target
@@ -57,8 +57,9 @@ def run(target: Target) -> Iterator[Outcome]:
             )
         )
     if target.parallel.pp == 1:
+        many = pays_from(target, "pp")
         yield Rejected(
-            f"TP{tp} with {pp} pipeline stages",
+            f"TP{tp} with {pp} pipeline stages{' at few requests' if many else ''}",
             f"About {ratio:.0f}x slower a token at few requests: the stages work one after the other, so each token "
             f"waits for {ratio:.1f} times the bytes. Stages pay where requests fill all of them, or where TP does "
             "not fit.",
@@ -73,7 +74,7 @@ def run(target: Target) -> Iterator[Outcome]:
         cause="A token passes the pipeline stages one after the other; tensor parallelism reads all shares at once.",
         fix=Fix(
             f"Start with TP{target.gpus}: it divides and it fits.",
-            [launch(target.engine, target.served, layout_flags(target.engine, target.gpus))],
+            [target.launch_as(Parallel(tp=target.gpus))],
         ),
         gain=Gain(
             "decode tok/s at few requests, %",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
-from tilewright.plan.finding import Draft, Evidence, Fix, Gain, Outcome
-from tilewright.plan.modelled import ratio_gain, step
+from tilewright.plan.finding import Draft, Evidence, Fix, Gain, Outcome, Rejected
+from tilewright.plan.modelled import drafting_lacks, ratio_gain, step
 from tilewright.plan.registry import Rule
 from tilewright.plan.rules.memory_fit import gib
 from tilewright.plan.seen import flag
@@ -31,6 +31,15 @@ def run(target: Target) -> Iterator[Outcome]:
         None,
         False,
     ):
+        return
+    lacking = drafting_lacks(target)
+    if lacking:
+        yield Rejected(
+            "Multi-token prediction in this layout",
+            f"Its layers do not fit beside the others: {gib(lacking)} GiB of the fullest GPU are missing. Take a "
+            "layout or a checkpoint that leaves room for them first.",
+            [Evidence("modelled", f"{target.layout}, {target.model.checkpoint.name}.", "tilewright layout")],
+        )
         return
     pair = speculation(target)
     if pair is None:

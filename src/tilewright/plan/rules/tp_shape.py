@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from tilewright.models.legality import tp_verdict
 from tilewright.models.memory import Parallel
-from tilewright.plan.engines import launch, layout_flags
 from tilewright.plan.evidence import published
 from tilewright.plan.finding import Draft, Evidence, Fact, Fix, Gain, Outcome
+from tilewright.plan.modelled import best_layout
 from tilewright.plan.registry import Rule
-from tilewright.plan.target import Target
+from tilewright.plan.target import Target, layout_title
 
 TILE_K = 128
 """Elements of K in the smallest block-scaled tile; a K that is no multiple of it wastes the rest of its last tile."""
@@ -47,11 +47,21 @@ def _remarks(target: Target) -> Iterator[str]:
 def run(target: Target) -> Iterator[Outcome]:
     legal = legal_sizes(target)
     yield Fact("legal_tp", legal)
-    why = refusals(target, target.parallel)
-    if not why:
+    asked = target.asked or target.parallel
+    why = refusals(target, asked)
+    if target.asked is not None or not why:
         yield Fact("remarks", list(_remarks(target)))
+    if not why:
         return
-    fmt, tp = target.expert_format, target.parallel.tp
+    fmt, tp = target.expert_format, asked.tp
+    title = f"{layout_title(asked)} does not divide this checkpoint"
+    if target.asked is not None:
+        yield Fact(
+            "summary",
+            [(0, f"{title}: this plan is for {target.layout}, the best layout of these GPUs that can be cut.")],
+        )
+    else:
+        yield Fact("summary", [(0, f"{title}, so nothing below can be measured before that is changed.")])
     best = max((size for size in legal if target.memory_of(Parallel(tp=size)).left > 0), default=0)
     spread = next(
         (
@@ -61,26 +71,29 @@ def run(target: Target) -> Iterator[Outcome]:
         ),
         0,
     )
-    ways = ([f"TP{best}"] if best else []) + ([f"TP{tp} with EP{spread}"] if spread else [])
-    flags = [layout_flags(target.engine, best)] if best else []
-    flags += [layout_flags(target.engine, tp, ep=spread)] if spread else []
+    found = [Parallel(tp=best)] if best else []
+    found += [Parallel(tp=tp, ep=spread)] if spread else []
+    served = best_layout(target)
+    if served is not None:
+        fastest = Parallel(tp=served.tp, pp=served.pp, ep=served.ep)
+        found = [fastest, *(each for each in found if each != fastest)]
+    ways = [layout_title(each) for each in found]
     more = f" (and {len(why) - SHOWN} more)" if len(why) > SHOWN else ""
     yield Draft(
         id="layout_does_not_divide",
-        title=f"{target.layout} does not divide this checkpoint",
+        title=title,
         layer="model",
         evidence=[
             Evidence("exact", "; ".join(why[:SHOWN]) + more + ".", f"shapes of {target.model_source}"),
             *(published("block128_tp") if fmt and fmt.scaling == "block" else []),
         ],
         cause="A rank must hold whole heads, whole scale blocks and whole scale vectors; a part of a block has no "
-        "scale "
-        "of its own.",
+        "scale of its own.",
         fix=Fix(
             f"Use {' or '.join(ways)}."
             if ways
             else "No layout of these GPUs both divides and fits; see the other findings.",
-            [launch(target.engine, target.served, each) for each in flags],
+            [target.launch_as(each) for each in found],
         ),
         gain=Gain("the server starts", None, None, None, "exact"),
         metric="runs",

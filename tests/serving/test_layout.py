@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,10 +15,13 @@ from tilewright.errors import InputError
 from tilewright.models.legality import tp_verdict
 from tilewright.models.memory import Parallel
 from tilewright.models.names import resolve_model
+from tilewright.report.layout_text import print_layouts
+from tilewright.report.output import Output
+from tilewright.serving.launch import launch_line, launch_notes
 from tilewright.serving.layout import LayoutAnswer, layout
 from tilewright.serving.memory import server_memory
 from tilewright.serving.questions import DecodeQuestion
-from tilewright.serving.scenario import scenario_of
+from tilewright.serving.scenario import Scenario, scenario_of
 
 GIB = 1 << 30
 GLM5: dict[str, Any] = {
@@ -188,3 +193,66 @@ def test_the_command_prints_answers_and_checks(cli: Any) -> None:
     assert cli(*base, "--gpus", "8", "--check", "--slo-tpot", "0.000001", "--json").code == 1
     assert cli(*base, "--gpus", "-3").code == 2
     assert cli("layout", "--model", "GLM-55", "--gpu", "h200").code == 2
+
+
+def _base(engine: str, parallel: Parallel, copies: int = 1, version: str | None = None) -> Scenario:
+    question = DecodeQuestion(model="MiniMax-M2.5-NVFP4", gpu="rtx-pro-6000-server", engine=engine)
+    made = scenario_of(msgspec.structs.replace(question, engine_version=version))
+    return replace(made, parallel=parallel, copies=copies)
+
+
+def test_whole_copies_of_experts_are_servers_of_their_own_in_vllm() -> None:
+    """-dp would slice or deal out the experts over all ranks."""
+    two = _base("vllm", Parallel(tp=2), copies=2)
+    line = launch_line(two, server_memory(two.at(1, 0)), 64)
+    assert "-dp" not in line
+    assert "--max-num-seqs 32" in line
+    assert launch_notes(two) == [
+        "start 2 such servers, each on 2 GPUs of its own, behind a load balancer",
+    ]
+    inside = _base("vllm", Parallel(tp=4, attention_dp=2, replicate_dense=True))
+    line = launch_line(inside, server_memory(inside.at(1, 0)), 64)
+    assert "-tp 2 -dp 2" in line
+    assert "--enable-expert-parallel" not in line
+    assert not launch_notes(inside)
+
+
+def test_sglang_before_0_5_23_gets_the_flags_that_it_has() -> None:
+    spread = Parallel(tp=4, attention_dp=2)
+    new, old = _base("sglang", spread), _base("sglang", spread, version="0.5.9")
+    assert "--attn-dp-size 2" in launch_line(new, server_memory(new.at(1, 0)), 8)
+    line = launch_line(old, server_memory(old.at(1, 0)), 8)
+    assert "--dp-size 2 --enable-dp-attention" in line
+    assert "--attn-dp-size" not in line
+
+
+def test_tensorrt_llm_says_what_its_flags_leave_out() -> None:
+    spread = _base("trtllm", Parallel(tp=4, attention_dp=4), copies=2)
+    notes = launch_notes(spread)
+    assert any("enable_attention_dp" in note for note in notes)
+    assert any("start 2 such servers" in note for note in notes)
+
+
+def test_the_share_is_known_where_nothing_fits() -> None:
+    got = layout(DecodeQuestion(model="gpt-oss-120b", gpu="rtx-5090"), context=4096)
+    assert got.counts["fits"] == 0
+    assert got.mem_fraction == pytest.approx(0.81, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "gpus"),
+    [("gpt-oss-120b", "gb10", 1), ("GLM-5-NVFP4", "rtx-pro-6000-server", 7), ("DeepSeek-R1", "h200", 8)],
+)
+def test_the_text_keeps_to_its_width_and_says_where_the_bytes_come_from(
+    model: str, gpu: str, gpus: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    got = layout(DecodeQuestion(model=model, gpu=gpu, gpus=gpus), context=4096)
+    print_layouts(Output(json=False, quiet=True), got)
+    text = capsys.readouterr().out
+    lines = [line for line in text.splitlines() if "--context-length" not in line]
+    assert max(len(line) for line in lines) <= 105  # tables may need a few columns more
+    card = next(line for line in lines if line.startswith("card"))
+    assert ("nameplate" in card) or ("as the driver reports it" in card)
+    assert "exact" not in card
+    losing = sum(item.status == "fits" for item in got.layouts) > 1
+    assert ("Why the others lose" in text) is losing

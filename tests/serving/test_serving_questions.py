@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.errors import InputError, UnknownNameError
+from tilewright.serving.prefill import predict_prefill
 from tilewright.serving.questions import DecodeQuestion, PrefillQuestion, parse_serving_question
 from tilewright.serving.scenario import scenario_of
 
@@ -38,7 +39,7 @@ def test_the_contracts_own_questions_are_read_and_answered() -> None:
         ({"modle": 1}, "modle", "nearest are model"),
         ({"gpus": 0}, "gpus", "from 1"),
         ({"gpus": -8}, "gpus", "from 1"),
-        ({"gpus": True}, "gpus", "Expected `int`"),
+        ({"gpus": True}, "gpus", "expected a whole number, not True"),
         ({"concurrency": 10**9}, "concurrency", "131,072"),
         ({"context": -1}, "context", "from 0"),
         ({"tp": 3}, "gpus", "multiple of tp x pp = 3"),
@@ -107,3 +108,42 @@ def test_any_object_gives_a_question_or_one_sentence(raw: dict[str, Any]) -> Non
 def test_an_unknown_backend_is_an_unknown_name() -> None:
     with pytest.raises(UnknownNameError):
         scenario_of(DecodeQuestion(model="GLM-5", gpu="h200", gpus=16, moe_backend="zzz"))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"concurrency": "16"}, "concurrency: expected a whole number, not '16'."),
+        ({"checkpoint": {"format": "nvfp4", "quantized": "experts"}}, "expected a list, not 'experts'."),
+        ({"acceptance_length": "x"}, "acceptance_length: expected a number, not 'x'."),
+        ({"engine_version": "banana"}, "is no version number"),
+    ],
+)
+def test_a_refusal_shows_what_stood_there_in_plain_words(change: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_serving_question({**DECODE, **change})
+    assert says in caught.value.msg
+    assert "`" not in caught.value.msg
+
+
+def test_nulls_inside_a_checkpoint_mean_absent() -> None:
+    asked = {**DECODE, "checkpoint": {"format": "nvfp4", "quantized": None}}
+    assert parse_serving_question(asked) == parse_serving_question({**DECODE, "checkpoint": {"format": "nvfp4"}})
+    none = {**DECODE, "checkpoint": {"format": None, "quantized": None}}
+    assert parse_serving_question(none) == parse_serving_question({**DECODE, "checkpoint": None})
+
+
+def test_a_prefill_says_what_does_not_fit_and_is_less_sure_of_other_gpus() -> None:
+    asked = {"op": "prefill", "model": "GLM-5", "prompt_tokens": 4096, "gpus": 8}
+    here = predict_prefill(parse_prefill({**asked, "gpu": "rtx-pro-6000-server"}))
+    assert "it does not fit" in here.why
+    fits = predict_prefill(parse_prefill({**asked, "model": "DeepSeek-R1", "gpu": "h200"}))
+    assert "does not fit" not in fits.why
+    assert fits.high_s / fits.low_s > 1.3 * here.high_s / here.low_s
+    assert "bounds are wider" in fits.why
+
+
+def parse_prefill(raw: dict[str, Any]) -> PrefillQuestion:
+    question = parse_serving_question(raw)
+    assert isinstance(question, PrefillQuestion)
+    return question

@@ -17,7 +17,7 @@ from tilewright.serving.questions import DecodeQuestion
 from tilewright.serving.scenario import Scenario, scenario_of
 from tilewright.serving.step import TERMS, Sum, add_head, add_layers
 
-__all__ = ["Step", "acceptance_length", "decode_step", "estimate_of", "predict_decode"]
+__all__ = ["Step", "acceptance_length", "decode_step", "estimate_of", "predict_decode", "too_full", "widened"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +99,16 @@ def _calibrated(gpu: Gpu) -> bool:
     return gpu.key.startswith("rtx-pro-6000")
 
 
-def _widened(sums: Sum, scenario: Scenario) -> tuple[float, float]:
+def _bounds(sums: Sum, scenario: Scenario) -> tuple[float, float]:
     """Bounds: the wider of what held-out published cells showed and what the kernel estimates say of themselves."""
     around = spread()
     time = sums.time_s
-    low, high = min(time * around.low, sums.low_s), max(time * around.high, sums.high_s)
+    return widened(min(time * around.low, sums.low_s), max(time * around.high, sums.high_s), scenario)
+
+
+def widened(low: float, high: float, scenario: Scenario) -> tuple[float, float]:
+    """Bounds, wider where no published serving table of the GPU or the engine took part in the fit."""
     if not _calibrated(scenario.gpu) or scenario.engine == "trtllm":
-        # No published serving table of another GPU or engine took part in the fit.
         low, high = low / _UNFITTED, high * _UNFITTED
     return low, high
 
@@ -154,7 +157,7 @@ def decode_step(scenario: Scenario, coefs: Coefficients | None = None, basis: Ba
     if scenario.speculative_tokens:
         gap += coefs.draft_gap_s
     sums.add("idle", gap, bound="latency", low=0.3, high=2.0, count=0)
-    low, high = _widened(sums, scenario)
+    low, high = _bounds(sums, scenario)
     return Step(scenario, sums, acceptance_length(scenario, coefs), low, high)
 
 
@@ -163,7 +166,9 @@ def _why(scenario: Scenario, sums: Sum, what: str) -> str:
     if scenario.assumed:
         parts.append("assumed: " + "; ".join(scenario.assumed))
     if not _calibrated(scenario.gpu):
-        parts.append(f"no published serving table of a {scenario.gpu.name} took part in the fit: bounds are wider")
+        parts.append(f"no published serving table of the {scenario.gpu.name} took part in the fit: bounds are wider")
+    elif scenario.engine == "trtllm":
+        parts.append("no published serving table of TensorRT-LLM took part in the fit: bounds are wider")
     if scans(scenario) and scenario.context:
         parts.append(
             "drafts are verified by one block a sequence, as published for SGLang 0.5.9 and vLLM 0.17.1rc1: a version "
@@ -205,18 +210,18 @@ def predict_decode(question: DecodeQuestion, basis: Basis = "auto") -> Estimate:
     scenario = scenario_of(question)
     step = decode_step(scenario, basis=basis)
     what = (
-        f"a step of {step.scenario.requests:,} requests"
+        f"a step of {step.scenario.requests:,} request{'s' if step.scenario.requests > 1 else ''}"
         + (f" a copy, {scenario.copies} copies" if scenario.copies > 1 else "")
         + f" at {scenario.context:,} tokens of context; idle {step.idle_s * 1e3:.2f} ms of it"
     )
     if scenario.speculative_tokens:
         source = "given" if scenario.acceptance_length is not None else "published mean"
         what += f"; {step.tokens_each:.2f} tokens a request and step ({source})"
-    full = _too_full(scenario)
+    full = too_full(scenario)
     return estimate_of(step, question.id, f"{what}; {full}" if full else what, step.tok_s)
 
 
-def _too_full(scenario: Scenario) -> str:
+def too_full(scenario: Scenario) -> str:
     """What does not fit in memory with the engine's default flags; empty where all of it does, or nobody knows."""
     if scenario.gpu.memory_bytes is None:
         return ""

@@ -12,8 +12,9 @@ from typing import Final, TypedDict
 import msgspec
 
 from tilewright.errors import InputError, shown
+from tilewright.models.memory import Parallel
 from tilewright.serving.decode import Step, decode_step
-from tilewright.serving.launch import context_length, launch_line
+from tilewright.serving.launch import context_length, launch_line, launch_notes
 from tilewright.serving.layout_answer import Goal, Layout, LayoutAnswer, Parts, Room, Speed, Term
 from tilewright.serving.memory import ServerMemory, layout_name, replicated, server_memory
 from tilewright.serving.prefill import prefill_step
@@ -149,7 +150,7 @@ def layouts_of(
     first = ordered[0] if ordered else None
     made = [_fitting(item, first, at, ranks, context, slo_ttft_s, slo_tpot_s) for item in ordered if first]
     bad.sort(key=lambda item: (item.status != "too_big", -(item.memory.free if item.memory else 0)))
-    some = first.memory if first else server_memory(base.at(1, 0), mem_fraction)
+    some = first.memory if first else _closest(base, gpus, bad, mem_fraction)
     notes = [*base.assumed]
     if gpus > 8:
         notes.append(
@@ -160,10 +161,11 @@ def layouts_of(
         model=base.model.name,
         checkpoint=base.checkpoint.name,
         gpu=base.gpu.key,
+        gpu_memory_source=base.gpu.get("memory_bytes").note,
         gpus=gpus,
         engine=base.engine,
         kv_layout=base.kv_layout,
-        mem_fraction=mem_fraction if mem_fraction is not None else (some.fraction if first else None),
+        mem_fraction=some.fraction,
         mem_fraction_source=some.fraction_source,
         context=context,
         prompt_tokens=prompt,
@@ -180,6 +182,18 @@ def layouts_of(
         layouts=[*made, *bad],
         notes=notes,
     )  # fmt: skip
+
+
+def _closest(base: Scenario, gpus: int, bad: list[Layout], mem_fraction: float | None) -> ServerMemory:
+    """Memory of the layout that lacks least, where none fits."""
+    split = next(
+        (Parallel(item.tp, item.ep, item.pp, item.dcp, item.attention_dp) for item in bad if item.memory is not None),
+        Parallel(tp=gpus),
+    )
+    try:
+        return server_memory(replace(base, parallel=split).at(1, 0), mem_fraction)
+    except InputError:
+        return server_memory(base.at(1, 0), mem_fraction)
 
 
 def _full(good: list[_Made], sweep: list[int]) -> int:
@@ -341,7 +355,7 @@ def _fitting(
     longest = context_length(scenario.model, memory)
     step = item.steps[at][1]
     limit = step.limit_s
-    notes = list(item.split.notes)
+    notes = [*item.split.notes, *launch_notes(scenario)]
     if memory.note:
         notes.append(memory.note)
     requests = max(1, min(_capacity(scenario, memory, context), max(item.steps)))

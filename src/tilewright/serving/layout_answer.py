@@ -93,6 +93,8 @@ class LayoutAnswer(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema"
     model: str
     checkpoint: str
     gpu: str
+    gpu_memory_source: str
+    """Where the card's bytes come from: its driver, or the nameplate."""
     gpus: int
     engine: str
     kv_layout: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.cost.estimate import Estimate
 from tilewright.serving.coefficients import Coefficients, coefficients, spread
-from tilewright.serving.decode import Step, estimate_of
+from tilewright.serving.decode import Step, estimate_of, too_full, widened
 from tilewright.serving.defaults import chunk_tokens
 from tilewright.serving.kernels import Basis
 from tilewright.serving.profile import profile, stage_layers
@@ -64,6 +64,7 @@ def prefill_step(
     time = sums.time_s
     # Two published prefill rates took part in the fit: half as much is known as of decode.
     low, high = min(time * around.low**1.5, sums.low_s), max(time * around.high**1.5, sums.high_s)
+    low, high = widened(low, high, scenario)
     return Step(scenario, sums, 1.0, low, high)
 
 
@@ -79,4 +80,5 @@ def predict_prefill(question: PrefillQuestion, basis: Basis = "auto") -> Estimat
         f"{question.prompt_tokens:,} tokens in chunks of {min(chunk, question.prompt_tokens):,}: "
         f"{question.prompt_tokens / step.time_s:,.0f} tokens a second"
     )
-    return estimate_of(step, question.id, what, None)
+    full = too_full(scenario.at(1, scenario.context + question.prompt_tokens))
+    return estimate_of(step, question.id, f"{what}; {full}" if full else what, None)

@@ -5,7 +5,8 @@ A question is plain data as it comes from JSON; `tilewright.serving.scenario` re
 
 from __future__ import annotations
 
-from typing import Any, Final
+import re
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -90,10 +91,37 @@ class PrefillQuestion(_Common, frozen=True, kw_only=True, tag_field="op", tag="p
 
 
 ServingQuestion = DecodeQuestion | PrefillQuestion
+_VERSION: Final = re.compile(r"v?\d")
 _TYPES: Final[dict[str, type[DecodeQuestion] | type[PrefillQuestion]]] = {
     "decode": DecodeQuestion,
     "prefill": PrefillQuestion,
 }
+
+
+_WORDS: Final[dict[str, str]] = {
+    "int": "a whole number", "float": "a number", "str": "a string", "bool": "true or false",
+    "array": "a list", "object": "an object",
+}  # fmt: skip
+
+
+def _plain(message: str) -> str:
+    """msgspec's message without its type names: Expected `int | null`, got `str` -> expected a whole number."""
+    wanted = message.partition(", got ")[0]
+    found = re.fullmatch(r"Expected `(.+)`", wanted)
+    if found is None:
+        return wanted
+    kinds = [_WORDS.get(kind, kind) for kind in str(found[1]).split(" | ") if kind != "null"]
+    return f"expected {' or '.join(kinds)}"
+
+
+def _at(raw: dict[str, Any], path: str) -> Any:
+    """What stands at a path such as checkpoint.format; the deepest part that is there."""
+    value: Any = raw
+    for key in path.split("."):
+        if not isinstance(value, dict):
+            break
+        value = cast("dict[str, Any]", value).get(key)
+    return value
 
 
 def _explain(text: str, raw: dict[str, Any], kind: type[Any]) -> InputError:
@@ -107,7 +135,7 @@ def _explain(text: str, raw: dict[str, Any], kind: type[Any]) -> InputError:
     message, _, path = text.partition(" - at `$.")
     if path:
         field = path.rstrip("`")
-        return InputError(field, f"{field}: {message}, got {shown(raw.get(field.split('.')[0]))}.")
+        return InputError(field, f"{field}: {_plain(message)}, not {shown(_at(raw, field))}.")
     missing = message.partition("required field `")[2].rstrip("`")
     if missing:
         needed = [field.name for field in msgspec.structs.fields(kind) if field.required]
@@ -126,6 +154,10 @@ def parse_serving_question(raw: dict[str, Any]) -> ServingQuestion:
         raise InputError("op", f"op must be one of {', '.join(_TYPES)}, not {shown(op)}.")
     if None in raw.values():
         raw = {key: value for key, value in raw.items() if value is not None}
+    checkpoint = raw.get("checkpoint")
+    if isinstance(checkpoint, dict) and checkpoint:
+        given = cast("dict[str, Any]", checkpoint)
+        raw = {**raw, "checkpoint": {key: value for key, value in given.items() if value is not None} or None}
     try:
         question: ServingQuestion = msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
@@ -161,5 +193,11 @@ def check_serving_question(question: ServingQuestion) -> None:
                 f"acceptance_length counts the tokens gained a step: from 1 to speculative_tokens + 1 = {most}, "
                 f"not {shown(length)}.",
             )
+    if question.engine_version is not None and not _VERSION.match(question.engine_version):
+        raise InputError(
+            "engine_version",
+            f"{shown(question.engine_version)} is no version number; give it as the package reports it, "
+            "for example 0.5.9.",
+        )
     if question.attention not in (None, "dense", "sparse"):
         raise InputError("attention", f"attention must be dense or sparse, not {shown(question.attention)}.")

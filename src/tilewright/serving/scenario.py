@@ -114,7 +114,9 @@ def moe_family(name: str | None) -> str:
     for word, family in _BACKEND_WORDS:
         if word in text:
             return family
-    raise UnknownNameError("moe_backend", str(name), [*MOE_BACKENDS, *(word for word, _ in _BACKEND_WORDS)])
+    raise UnknownNameError(
+        "moe_backend", str(name), list(dict.fromkeys([*MOE_BACKENDS, *(word for word, _ in _BACKEND_WORDS)]))
+    )
 
 
 @lru_cache(maxsize=256)

@@ -43,8 +43,8 @@ def _context_parallel(model: Model, ranks: int) -> list[int]:
 def splits(scenario: Scenario, gpus: int) -> Iterator[Split]:
     """Layouts over exactly `gpus` GPUs; those that cannot be cut carry the reason.
 
-    vLLM: experts either stay sliced or are dealt out over all ranks, data parallelism then runs copies of the
-    attention and whole dense layers, and decode context parallelism exists. SGLang: expert parallelism of any size
+    vLLM: experts either stay sliced or are dealt out over all ranks, those of data parallelism (copies of the attention
+    and whole dense layers) included, and decode context parallelism exists. SGLang: expert parallelism of any size
     that divides, attention copies inside tensor parallelism, no context parallelism. TensorRT-LLM likewise, attention
     copies only one a rank.
     """
@@ -57,7 +57,7 @@ def splits(scenario: Scenario, gpus: int) -> Iterator[Split]:
                 continue
             copies = gpus // (tp * pp)
             for ep in _expert_sizes(engine, tp, moe=moe):
-                for attention_dp in _attention_copies(engine, tp, ep):
+                for attention_dp in _attention_copies(engine, tp, moe=moe):
                     ranks = tp // attention_dp
                     contexts = _context_parallel(model, ranks) if engine == "vllm" else [1]
                     for dcp in contexts:
@@ -76,11 +76,11 @@ def _expert_sizes(engine: str, tp: int, *, moe: bool) -> list[int]:
     return [1, tp] if engine == "vllm" else _divisors(tp)
 
 
-def _attention_copies(engine: str, tp: int, ep: int) -> list[int]:
+def _attention_copies(engine: str, tp: int, *, moe: bool) -> list[int]:
     if tp == 1:
         return [1]
-    if engine == "vllm":  # its data parallelism shares experts only with expert parallelism on
-        return _divisors(tp) if ep == tp else [1]
+    if engine == "vllm":  # its data-parallel ranks share nothing but the experts (FusedMoEParallelConfig.make)
+        return _divisors(tp) if moe else [1]
     if engine == "trtllm":
         return [1, tp]
     return _divisors(tp)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +21,19 @@ class CopyProblem(msgspec.Struct, frozen=True, kw_only=True):
     """`bytes` read once and written once."""
 
     bytes: int
+
+
+class ReadProblem(msgspec.Struct, frozen=True, kw_only=True):
+    """`bytes` read once: the limit of whatever has to read so many bytes of weights."""
+
+    bytes: int
+
+
+class AllreduceProblem(msgspec.Struct, frozen=True, kw_only=True):
+    """A sum over `gpus` GPUs of a bf16 message of `bytes` on each."""
+
+    bytes: int
+    gpus: int
 
 
 class GemmProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,8 +59,19 @@ class MoeProblem(msgspec.Struct, frozen=True, kw_only=True):
     distribution: str = "uniform"
 
 
-Problem = CopyProblem | GemmProblem | MoeProblem
-KINDS: Final[dict[type, str]] = {CopyProblem: "copy", GemmProblem: "gemm", MoeProblem: "moe"}
+Problem = CopyProblem | ReadProblem | AllreduceProblem | GemmProblem | MoeProblem
+KINDS: Final[dict[type, str]] = {
+    CopyProblem: "copy", ReadProblem: "read", AllreduceProblem: "allreduce", GemmProblem: "gemm", MoeProblem: "moe",
+}  # fmt: skip
+WORD: Final = 16
+"""Bytes that one load of a thread takes: messages and copies are whole numbers of them."""
+
+
+def problem_of(kind: str, fields: dict[str, Any]) -> Problem:
+    """The problem that `as_dict` and `kind_of` described. Raises msgspec.ValidationError for fields of another kind."""
+    wanted: Any = next(item for item, name in KINDS.items() if name == kind)
+    made: Problem = msgspec.convert(fields, wanted)
+    return made
 
 
 def kind_of(problem: Problem) -> str:
@@ -69,8 +94,12 @@ def check(problem: Problem) -> Problem:
     Raises:
         InputError: an extent is out of range, a format is not one of those, or topk exceeds the experts.
     """
-    if isinstance(problem, CopyProblem):
+    if isinstance(problem, CopyProblem | ReadProblem | AllreduceProblem):
         _extent("bytes", problem.bytes, MAX_BYTES)
+        if problem.bytes % WORD:
+            raise InputError("bytes", f"--bytes must be a multiple of {WORD}, not {problem.bytes:,}.")
+        if isinstance(problem, AllreduceProblem) and problem.gpus < 2:
+            raise InputError("gpus", f"An all-reduce takes at least 2 GPUs, not --gpus {problem.gpus}.")
         return problem
     names = ("m", "n", "k") if isinstance(problem, GemmProblem) else ("tokens", "hidden", "inter", "experts", "topk")
     for name in names:
@@ -96,7 +125,7 @@ BITS: Final[dict[str, float]] = {"bf16": 16, "fp8": 8, "nvfp4": 4.5}
 
 def weight_bytes(problem: Problem) -> int:
     """Bytes of all weights, once."""
-    if isinstance(problem, CopyProblem):
+    if isinstance(problem, CopyProblem | ReadProblem | AllreduceProblem):
         return problem.bytes
     if isinstance(problem, GemmProblem):
         return round(problem.n * problem.k * BITS[problem.dtype] / 8)
@@ -108,11 +137,48 @@ def memory_bytes(problem: Problem, copies: int) -> int:
 
     An estimate from above that decides before anything is allocated.
     """
-    if isinstance(problem, CopyProblem):
-        return 2 * problem.bytes * copies
+    if isinstance(problem, CopyProblem | ReadProblem | AllreduceProblem):
+        return (2 - isinstance(problem, ReadProblem)) * problem.bytes * copies
     weights = weight_bytes(problem) * copies
     if isinstance(problem, GemmProblem):
         return weights + 8 * problem.n * problem.k + 8 * problem.m * (problem.n + problem.k)
     rows = problem.tokens * problem.topk
     reference = 4 * 3 * problem.hidden * problem.inter  # one expert at a time, FP32
     return weights + reference + 8 * rows * (problem.hidden + 3 * problem.inter) + 8 * problem.tokens * problem.hidden
+
+
+def routing(problem: MoeProblem) -> list[list[int]]:
+    """The experts of each token, the same on every run: `topk` distinct ones drawn at random, or the first ones."""
+    if problem.distribution == "one_expert":
+        return [list(range(problem.topk))] * problem.tokens
+    draw = random.Random(f"{problem.tokens} {problem.experts} {problem.topk}")
+    return [draw.sample(range(problem.experts), problem.topk) for _ in range(problem.tokens)]
+
+
+def touched_bytes(problem: Problem) -> int:
+    """Bytes of weights that one call has to read: all of them, or those of the experts that a token goes to."""
+    if not isinstance(problem, MoeProblem):
+        return weight_bytes(problem)
+    hit = len({expert for experts in routing(problem) for expert in experts})
+    return weight_bytes(problem) * hit // problem.experts
+
+
+def moved_bytes(problem: Problem) -> int:
+    """Bytes that have to cross the memory bus once: weights touched, activations in and out (bf16; fp8: 1 byte in)."""
+    if isinstance(problem, CopyProblem):
+        return 2 * problem.bytes
+    if isinstance(problem, GemmProblem):
+        into = 1 if problem.dtype == "fp8" else 2
+        return touched_bytes(problem) + problem.m * (into * problem.k + 2 * problem.n)
+    if isinstance(problem, MoeProblem):
+        return touched_bytes(problem) + 4 * problem.tokens * problem.hidden
+    return problem.bytes
+
+
+def flops(problem: Problem) -> int:
+    """Multiplications and additions of the products; 0 where there are none to speak of."""
+    if isinstance(problem, GemmProblem):
+        return 2 * problem.m * problem.n * problem.k
+    if isinstance(problem, MoeProblem):
+        return 6 * problem.tokens * problem.topk * problem.hidden * problem.inter
+    return 0

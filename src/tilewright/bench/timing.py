@@ -20,6 +20,8 @@ GRAPH_CALLS: Final = 24
 WARM_CALLS: Final = 3
 BUDGET_S: Final = 2.0
 """Time for one figure, after warm-up."""
+WARM_S: Final = 0.1
+"""The GPU works this long before the first sample: an idle one needs tens of milliseconds to raise its clocks."""
 
 Call = Callable[[], Any]
 
@@ -88,12 +90,22 @@ class EventClock:
         return self._start.elapsed_time(self._end) / 1e3
 
 
+def _nothing() -> None:
+    return None
+
+
 def measure(
-    torch: Any, calls: Sequence[Call], *, graph: bool = True, budget_s: float = BUDGET_S
+    torch: Any,
+    calls: Sequence[Call],
+    *,
+    graph: bool = True,
+    budget_s: float = BUDGET_S,
+    observe: Callable[[], None] = _nothing,
 ) -> tuple[Summary, bool]:
     """(seconds a call, whether a graph was used) of `calls`: the same work on different copies of its weights.
 
-    Raises what a call raises when it cannot run at all.
+    `observe` is called when the GPU is warm, before the first sample, and right after the last one. Raises what a call
+    raises when it cannot run at all.
     """
     clock: GraphClock | EventClock
     if graph:
@@ -104,4 +116,10 @@ def measure(
             clock = EventClock(torch, calls)
     else:
         clock = EventClock(torch, calls)
-    return summarise(sample(clock.once, budget_s=budget_s, now=time.monotonic)), clock.graph
+    end = time.monotonic() + WARM_S
+    while time.monotonic() < end:
+        clock.once()
+    observe()
+    samples = sample(clock.once, budget_s=budget_s, now=time.monotonic)
+    observe()
+    return summarise(samples), clock.graph

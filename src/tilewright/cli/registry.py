@@ -39,5 +39,6 @@ COMMANDS: dict[str, Command] = {
     "explain": Command("tilewright.cli.explain", "What a log says: causes, exact arithmetic, fixes; unknown errors."),
     "record": Command("tilewright.cli.record", "One experiment into the journal: what was changed, what it gave."),
     "journal": Command("tilewright.cli.journal", "What was tried, what it gave, what came of it."),
+    "bench": Command("tilewright.cli.bench", "Measure GEMMs, expert layers, copies, all-reduces on this GPU."),
     "results": Command("tilewright.cli.results", "What was measured: the result store listed, compared, exported."),
 }

@@ -1,0 +1,91 @@
+"""What a backend is: a name, what it can do, why it cannot do it here, and how its calls are made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from importlib.util import find_spec
+from typing import Any
+
+from tilewright.bench.problem import GemmProblem, MoeProblem, Problem, kind_of
+from tilewright.bench.reference import Error, error
+
+Capability = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A problem ready to be timed: `calls` do the same work on different copies of the weights, `check` says how far
+    their answers are from the right one. `graph`: whether they may be captured in a CUDA graph. `config`: how the
+    kernel was set up, where that is known."""
+
+    calls: Sequence[Callable[[], Any]]
+    check: Callable[[], Error]
+    config: Mapping[str, Any] = field(default_factory=lambda: dict[str, Any]())
+    graph: bool = True
+
+
+Prepare = Callable[[Problem, Any, int], Prepared]
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """`formats`: kind -> the formats of it ("" for kinds that have none). `missing(capability)` says in a clause why
+    it cannot run on a GPU of that compute capability here, or None; it imports nothing. `prepare(problem, torch,
+    copies)` makes the calls on torch's current device. `package`: the distribution whose version is recorded."""
+
+    name: str
+    formats: Mapping[str, tuple[str, ...]]
+    missing: Callable[[Capability], str | None]
+    prepare: Prepare
+    package: str
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return tuple(self.formats)
+
+    def takes(self, problem: Problem) -> bool:
+        """Whether the problem's kind and format are among those it has a kernel for."""
+        dtype = problem.dtype if isinstance(problem, GemmProblem | MoeProblem) else ""
+        return dtype in self.formats.get(kind_of(problem), ())
+
+
+def version_of(package: str) -> str | None:
+    """The installed version of a distribution, or None."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def not_found(module: str, package: str) -> str | None:
+    """Why `module` cannot be imported, without importing it; None where it is there."""
+    try:
+        found = find_spec(module)
+    except (ImportError, ValueError):
+        found = None
+    return None if found else f"{package} is not installed"
+
+
+def too_old(capability: Capability, least: Capability, what: str) -> str | None:
+    """Why a GPU is too old for `what`; None where it is not."""
+    if capability >= least:
+        return None
+    return f"{what} needs compute capability {least[0]}.{least[1]}, this GPU has {capability[0]}.{capability[1]}"
+
+
+def answers_checked(calls: Sequence[Callable[[], Any]], answer: Callable[[], Any], torch: Any) -> Callable[[], Error]:
+    """A check of the first and the last call against `answer()`: the worse of both."""
+
+    def check() -> Error:
+        want = answer()
+        found: list[Error] = []
+        for call in (calls[0], calls[-1]):
+            out = call()
+            torch.cuda.synchronize()
+            found.append(error(out, want))
+        return max(found, key=lambda item: (math.isnan(item.norm), item.norm))
+
+    return check

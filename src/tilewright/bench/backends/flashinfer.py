@@ -1,0 +1,9 @@
+"""FlashInfer's own kernels: named, not wired yet."""
+
+from __future__ import annotations
+
+from tilewright.bench.backends.not_wired import not_wired
+
+BACKEND = not_wired(
+    "flashinfer", "flashinfer", "flashinfer-python", {"gemm": ("bf16", "fp8", "nvfp4"), "moe": ("bf16", "nvfp4")}
+)

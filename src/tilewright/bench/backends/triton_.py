@@ -1,0 +1,163 @@
+"""Plain Triton kernels of our own: a GEMM, a copy and a read. What Triton gives without special care."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Final
+
+from tilewright.bench.backends.base import Backend, Capability, Prepared, answers_checked, not_found, too_old
+from tilewright.bench.backends.torch_ import words
+from tilewright.bench.operands import copied, gemm_answer, gemm_operands
+from tilewright.bench.problem import CopyProblem, GemmProblem, Problem, ReadProblem
+from tilewright.bench.reference import Error
+
+Tile = tuple[int, int, int, int, int]
+"""block_m, block_n, block_k, warps, stages."""
+SMALL: Final[tuple[Tile, ...]] = ((16, 32, 256, 4, 4), (16, 64, 128, 4, 5), (16, 128, 128, 4, 4))
+MIDDLE: Final[tuple[Tile, ...]] = ((64, 64, 128, 4, 4), (64, 128, 64, 4, 4), (32, 64, 128, 4, 4))
+LARGE: Final[tuple[Tile, ...]] = ((128, 128, 64, 8, 4), (128, 256, 64, 8, 3), (128, 128, 32, 4, 4))
+_GROUP: Final = 8
+_TRIES: Final = 5
+_COPY_BLOCK: Final = 8192
+_READ_BLOCK: Final = 4096
+_READ_BLOCKS_AN_SM: Final = 8
+_WARPS: Final = 8
+
+
+def _kernels() -> Any:
+    """The kernels, imported where Triton is."""
+    return import_module("tilewright.bench.backends.triton_kernels")
+
+
+def candidates(m: int) -> tuple[Tile, ...]:
+    """The tiles that are tried for `m` rows."""
+    return SMALL if m <= 16 else MIDDLE if m <= 64 else LARGE
+
+
+def fastest(torch: Any, run: Callable[[Tile], Callable[[], Any]], tiles: tuple[Tile, ...]) -> Tile:
+    """The tile whose call takes least (best of a few, by events); those that do not compile or fit are left out."""
+    times: dict[Tile, float] = {}
+    failure: Exception | None = None
+    for tile in tiles:
+        call = run(tile)
+        try:
+            call()
+        except Exception as error:  # Triton raises its own kinds for what does not fit
+            failure = error
+            continue
+        taken: list[float] = []
+        for _ in range(_TRIES):
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            call()
+            end.record()
+            end.synchronize()
+            taken.append(start.elapsed_time(end))
+        times[tile] = min(taken)
+    if not times:
+        raise failure or RuntimeError("no tile was tried")
+    return min(times, key=lambda tile: times[tile])
+
+
+def _gemm(problem: GemmProblem, torch: Any, copies: int) -> Prepared:
+    gemm_kernel = _kernels().gemm_kernel
+
+    o = gemm_operands(torch, problem, "cuda")
+    m, n, k = problem.m, problem.n, problem.k
+    out = torch.full((m, n), float("nan"), dtype=torch.bfloat16, device="cuda")
+    scale = 1.0 if o.x_scale is None else float(o.x_scale) * float(o.w_scale)
+
+    def call(w: Any, tile: Tile) -> Any:
+        block_m, block_n, block_k, warps, stages = tile
+        grid = (-(-m // block_m) * -(-n // block_n),)
+        gemm_kernel[grid](
+            o.x, w, out, m, n, k, scale,
+            block_m=block_m, block_n=block_n, block_k=block_k, group=_GROUP, whole_k=k % block_k == 0,
+            num_warps=warps, num_stages=stages,
+        )  # fmt: skip
+        return out
+
+    tile = fastest(torch, lambda tile: lambda: call(o.w, tile), candidates(m))
+    calls = [lambda w=w: call(w, tile) for w in copied(o.w, copies)]
+    names = ("block_m", "block_n", "block_k", "warps", "stages")
+    return Prepared(
+        calls,
+        answers_checked(calls, lambda: gemm_answer(torch, o), torch),
+        dict(zip(names, tile, strict=True)),
+    )
+
+
+def _copy(problem: CopyProblem, torch: Any, copies: int) -> Prepared:
+    copy_kernel = _kernels().copy_kernel
+
+    sources = words(torch, problem.bytes, copies)
+    targets = [torch.zeros_like(source) for source in sources]
+    count = problem.bytes // 4
+    grid = (-(-count // _COPY_BLOCK),)
+
+    def call(at: int) -> None:
+        copy_kernel[grid](sources[at], targets[at], count, block=_COPY_BLOCK, num_warps=_WARPS)
+
+    calls = [lambda at=at: call(at) for at in range(copies)]
+
+    def check() -> Error:
+        for each in calls:
+            each()
+        right = all(bool((target == source).all()) for target, source in zip(targets, sources, strict=True))
+        return Error(0.0, 0.0) if right else Error(float("inf"), float("inf"))
+
+    return Prepared(calls, check, {"block": _COPY_BLOCK, "warps": _WARPS})
+
+
+def _read(problem: ReadProblem, torch: Any, copies: int) -> Prepared:
+    read_kernel = _kernels().read_kernel
+
+    sources = words(torch, problem.bytes, copies)
+    count = problem.bytes // 4
+    sms = int(torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count)
+    programs = min(sms * _READ_BLOCKS_AN_SM, -(-count // _READ_BLOCK))
+    sums = torch.zeros(programs, dtype=torch.int32, device="cuda")
+
+    def call(source: Any) -> None:
+        read_kernel[(programs,)](source, sums, count, block=_READ_BLOCK, num_warps=_WARPS)
+
+    calls = [lambda source=source: call(source) for source in sources]
+
+    def check() -> Error:
+        for source, each in zip(sources, calls, strict=True):
+            sums.zero_()
+            each()
+            # Sums of int32 wrap; equal modulo 2^32 means that every word was read once.
+            if (int(sums.long().sum()) - int(source.long().sum())) % (1 << 32):
+                return Error(float("inf"), float("inf"))
+        return Error(0.0, 0.0)
+
+    return Prepared(calls, check, {"block": _READ_BLOCK, "programs": programs, "warps": _WARPS})
+
+
+def prepare(problem: Problem, torch: Any, copies: int) -> Prepared:
+    """The calls of `problem` on torch's current device."""
+    if isinstance(problem, CopyProblem):
+        return _copy(problem, torch, copies)
+    if isinstance(problem, ReadProblem):
+        return _read(problem, torch, copies)
+    assert isinstance(problem, GemmProblem)
+    if problem.dtype == "fp8":
+        reason = too_old(torch.cuda.get_device_capability(), (8, 9), "FP8")
+        if reason:
+            raise RuntimeError(reason)
+    return _gemm(problem, torch, copies)
+
+
+def missing(capability: Capability) -> str | None:
+    return not_found("torch", "torch") or not_found("triton", "triton") or too_old(capability, (7, 5), "Triton")
+
+
+BACKEND = Backend(
+    name="triton",
+    formats={"copy": ("",), "read": ("",), "gemm": ("bf16", "fp8")},
+    missing=missing,
+    prepare=prepare,
+    package="triton",
+)

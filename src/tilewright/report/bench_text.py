@@ -1,0 +1,67 @@
+"""`tilewright bench` for a reader."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewright.report.output import Output
+
+if TYPE_CHECKING:
+    from tilewright.bench.document import BenchDocument, BenchLine
+
+_COLUMNS = ("backend", "us", "+-%", "TB/s", "TFLOP/s", "of published", "of read", "vs best", "error", "remarks")
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.0%}"
+
+
+def _row(line: BenchLine) -> list[str]:
+    result = line.result
+    spread = ""
+    if result.time_s and result.low_s is not None and result.high_s is not None:
+        spread = f"{(result.high_s - result.low_s) / 2 / result.time_s * 100:.1f}"
+    remarks = [] if result.status == "ok" else [result.status]
+    remarks += [*result.marks, *([result.note] if result.note else [])]
+    return [
+        result.backend,
+        "" if result.time_s is None else f"{result.time_s * 1e6:,.2f}",
+        spread,
+        "" if line.bandwidth_tbs is None else f"{line.bandwidth_tbs:.2f}",
+        "" if line.tflops is None else f"{line.tflops:,.1f}",
+        _share(line.of_published_limit),
+        _share(line.of_read_limit),
+        "" if line.ratio_to_best is None else f"{line.ratio_to_best:.2f}x",
+        "" if result.error is None else f"{result.error:.1e}",
+        ", ".join(remarks),
+    ]
+
+
+def show(document: BenchDocument, out: Output) -> None:
+    """A table for each problem, then who could not take part."""
+    driver = f", driver {document.driver}" if document.driver else ""
+    out.line(f"Measured on {document.device_name}{driver}; cold L2, medians.")
+    groups: dict[str, list[BenchLine]] = {}
+    for line in document.lines:
+        result = line.result
+        title = f"{result.kind}: " + " ".join(f"{key}={value}" for key, value in result.problem.items())
+        groups.setdefault(title, []).append(line)
+    for title, lines in groups.items():
+        out.line()
+        out.heading(title)
+        limits = [
+            f"{name} {value * 1e6:,.2f} us"
+            for name, value in (
+                ("published limit", lines[0].published_limit_s),
+                ("reading these weights, measured", lines[0].read_limit_s),
+            )
+            if value is not None
+        ]
+        if limits:
+            out.line("; ".join(limits))
+        out.table(_COLUMNS, [_row(line) for line in lines], right=range(1, 9))
+    if document.missing:
+        out.line()
+        out.line("Not measured: " + "; ".join(f"{name}: {why}" for name, why in document.missing.items()) + ".")
+    if document.store:
+        out.note(f"Results kept in {document.store}; `tilewright results` lists and compares them.")

@@ -15,12 +15,15 @@ from hypothesis import strategies as st
 
 import tilewright
 from conftest import DATA
+from tilewright.cost.gemm_features import gemm_work
+from tilewright.cost.kernel_dtypes import kernel_dtype, kernel_rates
 from tilewright.cost.kernel_models import load
 from tilewright.cost.moe_load import moe_load
 from tilewright.cost.questions import GemmQuestion
 from tilewright.cost.tables import pack_table, read_table
 from tilewright.cost.trees import Forest, Trees
 from tilewright.errors import InputError
+from tilewright.hardware.names import resolve_gpu
 
 
 def test_trees_are_walked_as_they_are_stored() -> None:
@@ -178,3 +181,14 @@ def hash_of(line: str) -> int:
     """0 for a third of the shapes."""
     _, _, _, _, n, k, *_ = line.split(",")
     return (int(n) // 256 + 7 * int(k) // 256) % 3
+
+
+def test_a_weight_of_a_power_of_two_is_kept_up_to_the_cache() -> None:
+    dtype = kernel_dtype("bfloat16")
+    rates = kernel_rates(resolve_gpu("rtx_pro_6000_server"), dtype.name)
+    kept, other = gemm_work(1, 8192, 8192, dtype, rates), gemm_work(1, 8192, 7168, dtype, rates)
+    larger, small = gemm_work(1, 8192, 16384, dtype, rates), gemm_work(1, 3072, 3072, dtype, rates)
+    assert kept.kept_base_s < 0.55 * kept.base_s
+    assert small.kept_base_s < 0.6 * small.base_s
+    assert (other.kept_base_s, larger.kept_base_s) == (other.base_s, larger.base_s)
+    assert [work.features[-2] for work in (kept, other, larger, small)] == [1.0, 0.0, 0.0, 0.0]

@@ -7,12 +7,14 @@ Bounds are split-conformal: quantiles of the errors on held-out shapes, apart in
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from tilewright.calibrate.rows import Group
+from tilewright.cost.gemm_features import GEMM_KEPT, GemmWork
 from tilewright.cost.kernel_dtypes import kernel_dtype, kernel_rates
 from tilewright.cost.kernel_models import FEATURES, FitError, IndexEntry, KernelFile
 from tilewright.cost.kernel_work import group_work
@@ -89,6 +91,12 @@ _SMOOTH: Final[Recipe] = (
 )
 """Half of the sum from trees whose splits are drawn at random: smoother between shapes, which suits kernels that choose
 their tiles by rule or tuning; cuBLAS's choices have edges that it blurs. Calibration keeps what holds better."""
+
+_FINE: Final[Recipe] = ((1.0, {"trees": 2.0, "learning_rate": 0.05}),)
+_ROUGH: Final[Recipe] = ((1.0, {"trees": 0.5, "learning_rate": 0.2, "extra_trees": True, "num_leaves": 48}),)
+_ROUGH_SHARES: Final = (1 / 3, 1 / 2)
+"""GEMM tables of a few thousand rows: smaller steps, alone or with a share of the random splits. Twice the nodes to
+walk, which large tables neither need nor get."""
 
 
 def _train(lgb: Any, x: Any, y: Any, trees: int, recipe: Recipe = _SHARP) -> list[tuple[float, Any]]:
@@ -208,17 +216,69 @@ def _bounds(
     return _packed([(1.0, booster)], x.shape[1], leaf_ids=True), factors[0], factors[1], covered
 
 
-def _best(np: Any, lgb: Any, x: Any, y: Any, folds: Any, count: int, trees: int) -> tuple[Recipe, Any]:
-    """The recipe with the lower error on held-out shapes, and its predictions of them.
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """A way to fit: recipe, number of features, whether the roofline reads kept weights from L2; and what that
+    predicts of shapes held out, as logarithms over that roofline."""
+
+    recipe: Recipe
+    columns: int
+    kept: bool
+    out: Any
+
+
+def _candidates(np: Any, lgb: Any, data: _Data, trees: int) -> Iterator[_Choice]:
+    """The ways tried: for GEMMs without and with what is known of the cache, as features and as roofline."""
+    rows, every = data.x.shape
+    small = _FEW <= rows <= _HELD_OUT_ROWS
+    ways = [(every, False)]
+    if data.op == "gemm":
+        narrow = every - GEMM_KEPT
+        # Large tables hold enough shapes to show it without: the gain there is 0.2 of 5%, not worth its time.
+        ways = [(narrow, False), (every, False), (every, True)] if small else [(narrow, False)]
+    for columns, kept in ways:
+        y = data.target(kept)
+
+        def out(recipe: Recipe, columns: int = columns, y: Any = y) -> Any:
+            return _held_out(np, lgb, data.x[:, :columns], y, data.folds, data.count, trees, recipe)
+
+        if data.op == "gemm" and small:
+            fine, rough = out(_FINE), out(_ROUGH)
+            yield _Choice(_FINE, columns, kept, fine)
+            for share in _ROUGH_SHARES:
+                recipe = ((1 - share, _FINE[0][1]), (share, _ROUGH[0][1]))
+                yield _Choice(recipe, columns, kept, (1 - share) * fine + share * rough)
+            continue
+        for recipe in (_SHARP, _SMOOTH) if small else (_SHARP,):
+            yield _Choice(recipe, columns, kept, out(recipe))
+
+
+def _best(np: Any, lgb: Any, data: _Data, trees: int) -> _Choice:
+    """The way with the lowest error on held-out shapes.
 
     The tail counts as much as the mean: a 95th percentile of 12% weighs what a mean of 4% does."""
-    found: list[tuple[float, Recipe, Any]] = []
-    for recipe in (_SHARP, _SMOOTH) if _FEW <= len(y) <= _HELD_OUT_ROWS else (_SHARP,):
-        out = _held_out(np, lgb, x, y, folds, count, trees, recipe)
-        gap = np.abs(np.exp(out - y) - 1)
-        found.append((float(3 * gap.mean() + np.quantile(gap, 0.95)), recipe, out))
-    _, recipe, out = min(found, key=lambda item: item[0])
-    return recipe, out
+
+    def badness(choice: _Choice) -> float:
+        gap = np.abs(np.exp(choice.out - data.target(choice.kept)) - 1)
+        return float(3 * gap.mean() + np.quantile(gap, 0.95))
+
+    return min(_candidates(np, lgb, data, trees), key=badness)
+
+
+@dataclass(frozen=True, slots=True)
+class _Data:
+    """A kernel's rows as numbers: features x [rows, features], log times, log rooflines, and each row's fold."""
+
+    op: str
+    x: Any
+    log_time: Any
+    log_base: Any
+    log_kept_base: Any
+    folds: Any
+    count: int
+
+    def target(self, kept: bool) -> Any:
+        return self.log_time - (self.log_kept_base if kept else self.log_base)
 
 
 def fit_group(group: Group, date: str, trees: int = 160, source: str = "", *, compare: bool = False) -> Fitted:
@@ -231,12 +291,21 @@ def fit_group(group: Group, date: str, trees: int = 160, source: str = "", *, co
     work = [
         group_work(group.op, group.backend, sample.sizes, sample.distribution, dtype, rates) for sample in group.samples
     ]
-    x = np.array([item.features for item in work])
-    base = np.log(np.array([item.base_s for item in work]))
-    y = np.log(np.array([sample.time_s for sample in group.samples])) - base
     folds, count = _folds(np, [sample.shape(group.op) for sample in group.samples])
-    recipe, out = _best(np, lgb, x, y, folds, count, trees)
-    errors = y - out
+    data = _Data(
+        op=group.op,
+        x=np.array([item.features for item in work]),
+        log_time=np.log(np.array([sample.time_s for sample in group.samples])),
+        log_base=np.log(np.array([item.base_s for item in work])),
+        log_kept_base=np.log(
+            np.array([item.kept_base_s if isinstance(item, GemmWork) else item.base_s for item in work])
+        ),
+        folds=folds,
+        count=count,
+    )
+    best = _best(np, lgb, data, trees)
+    x, y = data.x[:, : best.columns], data.target(best.kept)
+    errors = y - best.out
     relative = np.abs(np.exp(-errors) - 1)
     regions, low, high, covered = _bounds(
         np, lgb, x, errors, folds, count, len({sample.shape(group.op) for sample in group.samples})
@@ -245,16 +314,17 @@ def fit_group(group: Group, date: str, trees: int = 160, source: str = "", *, co
     if compare:
         names = _OBVIOUS[group.op]
         columns = [FEATURES[group.op].index(name) for name in names]
-        other = _held_out(np, lgb, x[:, columns], y + base, folds, count, trees)
-        gap = np.abs(np.exp(other - y - base) - 1)
+        other = _held_out(np, lgb, x[:, columns], data.log_time, folds, count, trees)
+        gap = np.abs(np.exp(other - data.log_time) - 1)
         plain_error = (round(float(gap.mean()), 4), round(float(np.quantile(gap, 0.95)), 4))
-    names = FEATURES[group.op]
+    names = FEATURES[group.op][: best.columns]
     content = KernelFile(
         features=list(names),
-        trees=_packed(_train(lgb, x, y, trees, recipe), len(names)),
+        trees=_packed(_train(lgb, x, y, trees, best.recipe), len(names)),
         regions=regions,
         low=low,
         high=high,
+        kept=best.kept,
     )
     gz = zlib.compressobj(9, zlib.DEFLATED, 31)
     packed = gz.compress(msgspec.json.encode(content)) + gz.flush()

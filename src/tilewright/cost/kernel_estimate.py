@@ -156,7 +156,11 @@ def _sizes(question: GemmQuestion | MoeQuestion) -> tuple[str, tuple[int, ...], 
 
 def _modelled(choice: _Choice, work: GemmWork | MoeWork) -> float:
     """The time by the coefficients alone."""
-    return work.base_s * (exp(choice.model.forest.value(work.features)) if choice.model is not None else _PLAIN)
+    model = choice.model
+    if model is None:
+        return work.base_s * _PLAIN
+    base = work.kept_base_s if model.kept and type(work) is GemmWork else work.base_s
+    return base * exp(model.forest.value(work.features))
 
 
 def estimate_kernel(question: GemmQuestion | MoeQuestion, coefficients: Coefficients, *, tables: bool) -> Estimate:

@@ -74,16 +74,18 @@ class Index(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="
     notice: str = ""
 
 
-class KernelFile(msgspec.Struct, frozen=True, kw_only=True):
+class KernelFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Trees of the log of time over roofline, and one tree whose leaves are regions with bounds of their own.
 
-    `low` and `high`: factors on the time, one for each region."""
+    `low` and `high`: factors on the time, one for each region. `kept`: the roofline is the one that reads a repeated
+    weight from L2 where it fits (GEMM)."""
 
     features: list[str]
     trees: Trees
     regions: Trees
     low: list[float]
     high: list[float]
+    kept: bool = False
 
 
 class KernelModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +96,7 @@ class KernelModel(msgspec.Struct, frozen=True, kw_only=True):
     regions: Forest
     low: list[float]
     high: list[float]
+    kept: bool = False
 
 
 class Coefficients:
@@ -134,8 +137,9 @@ class Coefficients:
             reason = getattr(error, "strerror", None) or str(error)
             msg = f"Coefficients {shown(name)} cannot be read ({reason}); run 'tilewright calibrate' again."
             raise InputError("coefficients", msg) from None
-        features = FEATURES[entry.op]
-        if tuple(content.features) != features or len(content.low) != len(content.high):
+        # A file may leave out the last features: calibration drops those that do not help a kernel.
+        features = tuple(content.features)
+        if features != FEATURES[entry.op][: len(features)] or len(content.low) != len(content.high):
             msg = f"Coefficients {shown(name)} were made by another version; run 'tilewright calibrate' again."
             raise InputError("coefficients", msg)
         regions = Forest(content.regions, len(features))
@@ -145,6 +149,7 @@ class Coefficients:
             regions=regions,
             low=content.low,
             high=content.high,
+            kept=content.kept,
         )
 
     def _bytes(self, name: str) -> bytes:

@@ -225,6 +225,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     ("content", "said"),
     [
         (b"\x7fELF\x02\x01\x01" + b"\0" * 200, "NUL bytes"),
+        (bytes(range(1, 256)) * 8, "binary data"),
         (b"\x1f\x8b\x08\x00abc", "gzip"),
         (b"\x28\xb5\x2f\xfdabc", "zstd"),
         ("\ufefflog".encode("utf-16-le"), "UTF-16"),
@@ -252,3 +253,15 @@ def test_a_missing_file_and_an_empty_one(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "empty").touch()
     assert invoke(["explain", str(tmp_path / "empty")]) == 0
     assert "0 lines" in capsys.readouterr().out
+
+
+def test_a_log_of_another_encoding_or_with_colours_is_still_text() -> None:
+    for text in ("Fehler: größe\n".encode("latin-1") * 50, b"\x1b[31mred\x1b[0m\t\r\n" * 50, "错误\n".encode() * 50):
+        assert scan(io.BytesIO(text)).lines == 50
+
+
+def test_a_file_that_cannot_be_read_is_not_asked_for_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["explain", "no-such.log"]) == 2
+    assert capsys.readouterr().err == (
+        "tilewright: FILE: 'no-such.log' cannot be read (No such file or directory); give a log, or -.\n"
+    )

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tilewright.cli.main import invoke
 from tilewright.errors import InputError, UnknownNameError
+from tilewright.report.schema import checker
 from tilewright.serving.prefill import predict_prefill
 from tilewright.serving.questions import DecodeQuestion, PrefillQuestion, parse_serving_question
 from tilewright.serving.scenario import scenario_of
@@ -147,3 +149,21 @@ def parse_prefill(raw: dict[str, Any]) -> PrefillQuestion:
     question = parse_serving_question(raw)
     assert isinstance(question, PrefillQuestion)
     return question
+
+
+def test_the_stream_refuses_under_its_own_schema_and_names_every_operation(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    file = tmp_path / "questions.jsonl"
+    lines = [{**DECODE, "id": "a", "model": "GLM-55"}, {"id": "b", "op": "decoded"}, {"id": "c", "op": ["decode"]}]
+    file.write_text("\n".join(json.dumps(line) for line in lines) + "\n[\n")
+    assert invoke(["predict", "--from", str(file), "--json", "--quiet"]) == 0
+    answers = [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
+    assert [item["id"] for item in answers] == ["a", "b", "c", None]
+    assert {(item["schema"], item["status"]) for item in answers} == {("tilewright/predict/1", "error")}
+    assert [item["error"]["field"] for item in answers] == ["model", "op", "op", "line"]
+    for word in ("gemm", "moe", "allreduce", "decode", "prefill"):
+        assert word in answers[1]["error"]["message"]
+    check = checker("predict")
+    for item in answers:
+        check(item)

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from tilewright.calibrate.fit import fit_group
+from tilewright.calibrate.results import joined, read_results
 from tilewright.calibrate.rows import Group, read_groups
 from tilewright.cost.kernel_models import INDEX_NAME, Index, IndexEntry, load
 from tilewright.cost.tables import pack_table
@@ -33,11 +34,13 @@ def calibrate(
     force: bool = False,
     tables: bool = True,
     compare: bool = False,
+    results: str | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> list[IndexEntry]:
     """Fit every kernel of the files and write `out`; the entries written, with their errors on held-out shapes.
 
-    Equal rows and an equal `date` give equal files. `compare` also fits trees without physics on the same folds.
+    `results` is a store of `bench`, whose kernels are fitted beside those of the files. Equal rows and an equal `date`
+    give equal files. `compare` also fits trees without physics on the same folds.
     Raises InputError for bad rows or an output folder that holds coefficients (unless `force`), MissingPartError
     without numpy and lightgbm."""
     if not _DATE.fullmatch(date):
@@ -50,7 +53,7 @@ def calibrate(
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError("--out", f"--out {shown(out)} cannot be used ({reason}); give a folder.") from None
-    groups = read_groups(paths, gpu)
+    groups = joined(read_groups(paths, gpu), read_results(results) if results is not None else ())
     if not groups:
         raise InputError("--rows", "No rows in the files given; each needs a header and at least one line.")
     entries: list[IndexEntry] = []

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: tilewright calibrate --rows gemm.csv.gz --rows moe.csv.gz --out coefficients")
-@click.option("--rows", "paths", multiple=True, required=True, metavar="FILE", help="CSV (or .gz) of measured rows.")
+@click.option("--rows", "paths", multiple=True, metavar="FILE", help="CSV (or .gz) of measured rows.")
+@click.option("--results", metavar="STORE", help="The store of `bench`: GEMMs and expert layers measured here.")
 @click.option("--out", "-o", required=True, metavar="DIR", help="Folder to write coefficients and tables into.")
 @click.option("--gpu", help="GPU of files without a 'system' column; default RTX PRO 6000 Server.")
 @click.option("--date", help="Date to put on the coefficients (YYYY-MM-DD); default today.")
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 @output_options
 def command(
     paths: tuple[str, ...],
+    results: str | None,
     out: str,
     gpu: str | None,
     date: str | None,
@@ -44,10 +46,12 @@ def command(
     from tilewright.calibrate.run import calibrate
     from tilewright.cost.kernel_models import Index
 
+    if not paths and results is None:
+        raise click.UsageError("Give measured rows: --rows FILE, --results STORE, or both.")
     output = Output(as_json, quiet)
     entries = calibrate(
         paths, out, date=date or datetime.now(UTC).date().isoformat(), gpu=gpu, source=source, force=force,
-        tables=not no_tables, compare=compare, tell=output.note,
+        tables=not no_tables, compare=compare, results=results, tell=output.note,
     )  # fmt: skip
     if as_json:
         output.document(Index(entries=entries, notice=source))

@@ -36,7 +36,7 @@ def command(file: str, check: bool, as_json: bool, quiet: bool) -> int:
     from tilewright.cli.jsonl import open_stream
     from tilewright.diagnose.explain import explain
 
-    with open_stream(file, "FILE") as stream:
+    with open_stream(file, "FILE", "a log") as stream:
         found = explain(stream, "stdin" if file == "-" else file)
     output = Output(as_json, quiet)
     if as_json:

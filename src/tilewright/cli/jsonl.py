@@ -29,8 +29,10 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 
 @contextmanager
-def open_stream(source: str, field: str = "--from") -> Generator[BinaryIO, None, None]:
-    """`source` opened for reading bytes; `-` is stdin, which stays open.
+def open_stream(
+    source: str, field: str = "--from", wanted: str = "a file of one JSON object a line"
+) -> Generator[BinaryIO, None, None]:
+    """`source` opened for reading bytes; `-` is stdin, which stays open. `wanted`: what to give instead.
 
     Raises:
         InputError: the file is not there or cannot be read; `field` is the flag that named it.
@@ -42,7 +44,7 @@ def open_stream(source: str, field: str = "--from") -> Generator[BinaryIO, None,
         stream = Path(source).open("rb")  # noqa: SIM115 - closed by the `with` below
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        msg = f"{field}: {shown(source)} cannot be read ({reason}); give a file of one JSON object a line, or -."
+        msg = f"{field}: {shown(source)} cannot be read ({reason}); give {wanted}, or -."
         raise InputError(field, msg) from None
     with stream:
         yield stream

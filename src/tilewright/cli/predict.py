@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilewright.cli.jsonl import answer_stream, decode_object, open_stream, read_lines
+from tilewright.cli.jsonl import answer_stream, decode_object, error_line, open_stream, read_lines
 from tilewright.report.output import Output, output_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tilewright.cost.estimate import Estimate
+    from tilewright.cost.estimate import Estimate, Refusal
 
 _WHOLE_MODEL = ("decode", "prefill")
+_OPERATIONS = ("gemm", "moe", "allreduce", *_WHOLE_MODEL)
 _FLAGS = (
     ("gpu", str, "GPU: a key, product or device name (tilewright gpus lists them)."),
     ("dtype", str, "nvfp4, fp8, fp8_block, bfloat16, w4a16_mxfp4, int4_wo ..."),
@@ -57,7 +58,7 @@ def _question_options(function: Any) -> Any:
     epilog="Example: tilewright predict moe --gpu rtx_pro_6000_server --dtype nvfp4 --tokens 64 --hidden 6144 "
     "--inter 2048 --topk 8 --experts 256 --tp 8"
 )
-@click.argument("op", required=False, type=click.Choice(["gemm", "moe", "allreduce", *_WHOLE_MODEL]))
+@click.argument("op", required=False, type=click.Choice(_OPERATIONS))
 @_question_options
 @click.option("--tuned/--untuned", default=None, help="allreduce: whether NCCL is tuned for PCIe.")
 @click.option("--from", "source", metavar="FILE", help="One JSON question a line ('-': stdin), one answer a line.")
@@ -88,7 +89,7 @@ def command(
             raise click.UsageError("--from takes the questions from the file; drop the operation and its flags.")
         with open_stream(source) as stream:
             if as_json:
-                count, refused = answer_stream(stream, answer, sys.stdout.buffer)
+                count, refused = answer_stream(stream, answer, sys.stdout.buffer, on_error=_refusal)
             else:
                 count, refused = _lines(stream, answer, out)
         out.note(f"Questions: {count}; refused: {refused}.")
@@ -110,12 +111,16 @@ def _answerer(basis: Any, coefficients: str | None) -> Callable[[dict[str, Any]]
     from tilewright.cost.kernel_estimate import estimate_kernel
     from tilewright.cost.kernel_models import load
     from tilewright.cost.questions import AllreduceQuestion, parse_question
+    from tilewright.errors import InputError, shown
 
     loaded = load(coefficients)
     tables = basis == "auto"
 
     def answer(raw: dict[str, Any]) -> Estimate:
-        if raw.get("op") in _WHOLE_MODEL:
+        op = raw.get("op")
+        if op not in _OPERATIONS:
+            raise InputError("op", f"op must be one of {', '.join(_OPERATIONS)}, not {shown(op)}.")
+        if op in _WHOLE_MODEL:
             return _whole_model(raw, basis)
         question = parse_question(raw)
         if type(question) is AllreduceQuestion:
@@ -123,6 +128,14 @@ def _answerer(basis: Any, coefficients: str | None) -> Callable[[dict[str, Any]]
         return estimate_kernel(question, loaded, tables=tables)  # pyright: ignore[reportArgumentType]
 
     return answer
+
+
+def _refusal(raw: Any, error: Any) -> Refusal:
+    """The answer to a line that was refused, with its `id` where that is a string."""
+    from tilewright.cost.estimate import Refusal
+
+    line = error_line(raw, error)
+    return Refusal(id=line.id, error=line.error)
 
 
 def _whole_model(raw: dict[str, Any], basis: Any) -> Estimate:

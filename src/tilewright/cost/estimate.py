@@ -6,7 +6,9 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["Basis", "Bound", "Estimate", "Term"]
+from tilewright.cutlass.budget import LineError
+
+__all__ = ["Basis", "Bound", "Estimate", "Refusal", "Term"]
 
 Basis = Literal["measured", "modelled"]
 Bound = Literal["memory", "compute", "latency", "collective"]
@@ -37,3 +39,11 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", ta
     basis: Basis
     why: str
     tok_s: float | None = None
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="tilewright/predict/1"):
+    """The answer to a line of `predict --from` that is no question, or one that cannot be answered."""
+
+    id: str | None
+    status: Literal["error"] = "error"
+    error: LineError

@@ -136,6 +136,25 @@ def _sparse_tile(key: EpilogueKey) -> tuple[int, int]:
     return 64, 32 if ELEMENTS[key.c].bits <= 16 else 16
 
 
+def _whole(key: EpilogueKey, tile: tuple[int, int], axis: str, rules: Rules) -> str:
+    """What to do about a tile that is no whole number of epilogue tiles along `axis`."""
+    extent = tile["MN".index(axis)]
+    newer = axis == "N" and key.n < extent and not rules.small_n
+    return f"The epilogue tile is {tile[0]}x{tile[1]}: make the tile's {axis} a multiple of {extent}" + (
+        ", or use CUTLASS 4.6.0 or later for N below 32." if newer else "."
+    )
+
+
+def _shape_div(key: EpilogueKey, tile: tuple[int, int]) -> Broken | None:
+    """`shape_div` of the tile by the epilogue tile, with which the builder counts its stages before anything else:
+    one of two extents has to divide the other."""
+    for extent, cta, axis in ((tile[0], key.m, "M"), (tile[1], key.n, "N")):
+        if cta % extent and extent % cta:
+            what = f"The epilogue tile is {tile[0]}x{tile[1]}: make the tile's {axis} a multiple of {extent}."
+            return Broken("Divisibility Condition", "cute/int_tuple.hpp", what)
+    return None
+
+
 @lru_cache(maxsize=65536)
 def epilogue(key: EpilogueKey) -> Epilogue | Broken:
     """Lay out the epilogue that `key` names, or say which rule it breaks first."""
@@ -150,6 +169,9 @@ def epilogue(key: EpilogueKey) -> Epilogue | Broken:
     tile = choose_tile(key, rules)
     if isinstance(tile, Broken):
         return tile
+    undivided = _shape_div(key, tile)
+    if undivided is not None:
+        return undivided
     output = key.final_output or key.d if key.fusion == "finalize" and key.d == "void" else key.d
     if output == "void":
         return Broken(
@@ -160,12 +182,7 @@ def epilogue(key: EpilogueKey) -> Epilogue | Broken:
     header = ARRAY_HEADER if key.grouped else DENSE_HEADER
     for extent, cta, axis in ((tile[0], key.m, "M"), (tile[1], key.n, "N")):
         if cta % extent:
-            return Broken(
-                f"EPI_TILE_{axis} must divide CTA_{axis}",
-                header,
-                f"The epilogue tile is {tile[0]}x{tile[1]}: make the tile's {axis} a multiple of {extent}"
-                + (", or use CUTLASS 4.6.0 or later for N below 32." if axis == "N" and not rules.small_n else "."),
-            )
+            return Broken(f"EPI_TILE_{axis} must divide CTA_{axis}", header, _whole(key, tile, axis, rules))
 
     source = None if key.c == "void" else key.c
     atom_d = swizzle_atom(output, key.layout_d, tile)

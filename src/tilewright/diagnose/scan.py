@@ -29,7 +29,9 @@ MAX_UNKNOWN: Final = 300
 TEMPLATE: Final = 160
 """Characters of an unknown line by which it is grouped."""
 BINARY_SHARE: Final = 0.05
-"""Share of NUL bytes in the first block above which a file is no text."""
+"""Share of NUL bytes, or of other control characters, in the first block above which a file is no text."""
+_TEXT: Final = bytes(code for code in range(256) if code >= 32 or code in b"\t\n\v\f\r\b\x1b\0")
+"""Bytes that a log may hold: text in any encoding that extends ASCII, and what terminals take."""
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
@@ -126,6 +128,8 @@ def _check_text(head: bytes, label: str) -> None:
     body = head.lstrip(b"\0")  # a log that was cut while its writer kept the file open begins with a hole
     if body.count(0) > BINARY_SHARE * len(body):
         raise InputError("FILE", f"{label} is no text: it is full of NUL bytes; give a log (`inspect` reads binaries).")
+    if len(body.translate(None, _TEXT)) > BINARY_SHARE * len(body):
+        raise InputError("FILE", f"{label} is no text but binary data; give a log (`inspect` reads binaries).")
 
 
 def _candidates(region: bytes) -> list[tuple[int, int, int, tuple[Rule, ...]]]:

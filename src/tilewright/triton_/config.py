@@ -11,7 +11,7 @@ from tilewright.triton_.model import TritonConfig
 
 KEYS: Final = (
     "id", "kernel", "version", "gpu", "dtype", "block_m", "block_n", "block_k", "group_m", "num_warps", "num_stages",
-    "block_shape", "per_channel",
+    "block_shape", "per_channel", "zero_points",
 )  # fmt: skip
 DTYPES: Final = ("bf16", "fp16", "fp8_w8a8", "int8_w8a8", "int8_w8a16", "int4_w4a16")
 DEFAULT_WARPS: Final = 4
@@ -53,9 +53,9 @@ def parse_triton(raw: Mapping[str, Any]) -> TritonConfig:
     if selector not in KERNELS[kernel].dtypes:
         legal = ", ".join(str(item) for item in KERNELS[kernel].dtypes)
         raise ConfigError("dtype", f"dtype: {kernel} takes {legal}, not {dtype}.")
-    per_channel = raw.get("per_channel")
-    if per_channel is not None and not isinstance(per_channel, bool):
-        raise ConfigError("per_channel", f"per_channel: {shown(per_channel)} is neither true nor false.")
+    per_channel, zero_points = (_switch(raw, key) for key in ("per_channel", "zero_points"))
+    if zero_points and selector not in ("int4_w4a16", "int8_w8a16"):
+        raise ConfigError("zero_points", f"zero_points: {dtype} has none; leave it out.")
     block_shape = _block_shape(raw.get("block_shape"))
     if kernel.endswith("fp8-linear") and block_shape is None:
         block_shape = (128, 128)
@@ -84,7 +84,8 @@ def parse_triton(raw: Mapping[str, Any]) -> TritonConfig:
         num_stages=_integer(raw, "num_stages", DEFAULT_STAGES, MAX_STAGES),
         block_shape=block_shape,
         activation="fp16" if dtype == "fp16" else "bf16",
-        per_channel=bool(per_channel),
+        per_channel=per_channel,
+        zero_points=zero_points,
     )
 
 
@@ -108,6 +109,13 @@ def _text(raw: Mapping[str, Any], key: str) -> str | None:
     if value is None or isinstance(value, str):
         return value
     raise ConfigError(key, f"{key}: {shown(value)} is no text.")
+
+
+def _switch(raw: Mapping[str, Any], key: str) -> bool:
+    value = raw.get(key)
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    raise ConfigError(key, f"{key}: {shown(value)} is neither true nor false.")
 
 
 def _integer(raw: Mapping[str, Any], key: str, default: int | None, most: int) -> int:

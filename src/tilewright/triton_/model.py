@@ -101,4 +101,5 @@ def as_dict(config: TritonConfig) -> dict[str, Any]:
         "num_stages": config.num_stages,
         "block_shape": list(config.block_shape) if config.block_shape else None,
         "per_channel": config.per_channel,
+        "zero_points": config.zero_points,
     }

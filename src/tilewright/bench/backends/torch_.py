@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tilewright.bench.backends.base import Backend, Capability, Prepared, answers_checked, not_found
-from tilewright.bench.operands import copied, gemm_answer, gemm_operands, moe_answer, moe_operands
+from tilewright.bench.operands import MoeOperands, copied, gemm_answer, gemm_operands, moe_answer, moe_operands
 from tilewright.bench.problem import CopyProblem, GemmProblem, MoeProblem, Problem, ReadProblem
 from tilewright.bench.reference import Error
 
@@ -60,17 +62,21 @@ def _grouped_mm(torch: Any) -> Any:
     return getattr(torch.nn.functional, "grouped_mm", None) or getattr(torch, "_grouped_mm", None)
 
 
-def grouped_layer(torch: Any, grouped_mm: Any, x: Any, w13: Any, w2: Any, ids: Any, router: Any) -> Any:
-    """The MoE layer around a grouped GEMM: sort rows by expert, both GEMMs, rows back and summed. No step waits for
+Grouped = Callable[[Any, Any], Any]
+"""rows sorted by expert, and for each expert the number of rows up to its last one (int32) -> its product."""
+
+
+def grouped_layer(torch: Any, first: Grouped, second: Grouped, operands: MoeOperands, experts: int) -> Any:
+    """The MoE layer around two grouped GEMMs: sort rows by expert, both GEMMs, rows back and summed. No step waits for
     the host, so that it can be captured. bf16 [tokens, hidden]."""
+    ids, router = operands.ids, operands.router
     tokens, topk = ids.shape
-    flat = ids.reshape(-1)
-    ordered, order = flat.sort(stable=True)
+    ordered, order = ids.reshape(-1).sort(stable=True)
     ends = torch.searchsorted(
-        ordered, torch.arange(w13.shape[0], device=ids.device, dtype=ids.dtype), right=True, out_int32=True
+        ordered, torch.arange(experts, device=ids.device, dtype=ids.dtype), right=True, out_int32=True
     )
-    gate, up = grouped_mm(x[order // topk], w13.transpose(1, 2), offs=ends).chunk(2, dim=1)
-    part = grouped_mm(torch.nn.functional.silu(gate) * up, w2.transpose(1, 2), offs=ends)
+    gate, up = first(operands.x[order // topk], ends).chunk(2, dim=1)
+    part = second(torch.nn.functional.silu(gate) * up, ends)
     part = (part * router.reshape(-1)[order, None]).to(torch.bfloat16)
     back = torch.empty_like(order).scatter_(0, order, torch.arange(order.shape[0], device=order.device))
     return part[back].reshape(tokens, topk, -1).sum(1)
@@ -82,10 +88,12 @@ def _moe(problem: MoeProblem, torch: Any, copies: int) -> Prepared:
         msg = "this PyTorch has no grouped_mm"
         raise RuntimeError(msg)
     o = moe_operands(torch, problem, "cuda")
+
+    def by(weights: Any) -> Grouped:
+        return lambda rows, ends: grouped_mm(rows, weights.transpose(1, 2), offs=ends)
+
     pairs = zip(copied(o.w13, copies), copied(o.w2, copies), strict=True)
-    calls = [
-        lambda w13=w13, w2=w2: grouped_layer(torch, grouped_mm, o.x, w13, w2, o.ids, o.router) for w13, w2 in pairs
-    ]
+    calls = [partial(grouped_layer, torch, by(w13), by(w2), o, problem.experts) for w13, w2 in pairs]
     return Prepared(calls, answers_checked(calls, lambda: moe_answer(torch, o), torch), {"call": "grouped_mm"})
 
 

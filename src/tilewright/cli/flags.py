@@ -12,7 +12,8 @@ from tilewright.report.output import Output, output_options
 @click.command(epilog="Example: tilewright flags sglang --root site-packages moe-runner-backend")
 @click.argument("engine", type=click.Choice(["sglang", "vllm"]))
 @click.argument("names", nargs=-1)
-@click.option("--root", required=True, metavar="DIR_OR_WHEEL", help="site-packages, unpacked sources, or the wheel.")
+@click.option("--root", metavar="DIR_OR_WHEEL", help="site-packages, unpacked sources, or the wheel.")
+@click.option("--engine-version", metavar="X.Y.Z", help="Without --root: the packaged release nearest to it.")
 @click.option("--diff", metavar="OTHER_ROOT", help="What changed since the version in OTHER_ROOT.")
 @click.option("--uses", "show_uses", is_flag=True, help="Where the named flags' values are read; none: a no-op.")
 @click.option("--check-launch", "launch", metavar="COMMAND_OR_FILE", help="Does this launch command parse?")
@@ -21,7 +22,8 @@ from tilewright.report.output import Output, output_options
 def command(
     engine: str,
     names: tuple[str, ...],
-    root: str,
+    root: str | None,
+    engine_version: str | None,
     diff: str | None,
     show_uses: bool,
     launch: str | None,
@@ -32,7 +34,7 @@ def command(
     """Flags, aliases, choices and defaults that the ENGINE in a tree has, read from its sources and never imported.
 
     NAMES are flags, or parts of their names. A default or a choice that the engine computes at run time is shown as
-    the expression that computes it.
+    the expression that computes it. Without --root the packaged flags of a release are shown, and said to be.
     """
     from tilewright.errors import InputError
     from tilewright.libraries.engine_flags.document import flags_document
@@ -43,7 +45,13 @@ def command(
         raise InputError("uses", "--uses searches for named flags; name one, as in num-continuous-decode-steps.")
     out = Output(json=as_json, quiet=quiet)
     made = flags_document(
-        engine, root, names, diff=diff, show_uses=show_uses, launch=None if launch is None else _command(launch)
+        engine,
+        root,
+        names,
+        version=engine_version,
+        diff=diff,
+        show_uses=show_uses,
+        launch=None if launch is None else _command(launch),
     )
     if as_json:
         out.document(made)

@@ -15,6 +15,7 @@ from tilewright.models.names import resolve_model
 from tilewright.models.records import Model
 from tilewright.plan.engines import ENGINES, TITLES
 from tilewright.plan.finding import Claim, Draft, Fact, Outcome, Plan, Rejected
+from tilewright.plan.launch_check import checked
 from tilewright.plan.log import scan_log
 from tilewright.plan.ranking import rank
 from tilewright.plan.registry import Need, Rule, rules
@@ -232,6 +233,8 @@ def make_plan(target: Target, experiments: Iterable[Recorded] | None = None) -> 
     outcomes, missing = run_rules(target)
     drafts = _startable([item for item in outcomes if isinstance(item, Draft)], target)
     rejected = [item for item in outcomes if isinstance(item, Rejected)]
+    drafts, refused = checked(drafts, target)
+    rejected += refused
     baseline = _merge(item for item in outcomes if isinstance(item, Fact))
     claims = [item for item in outcomes if isinstance(item, Claim)]
     baseline["claims"] = [

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tilewright.errors import UnknownNameError
+from tilewright.errors import InputError, UnknownNameError
 from tilewright.libraries.engine_flags.launch import LaunchCheck, check_launch
 from tilewright.libraries.engine_flags.model import Flag, FlagSet
 from tilewright.libraries.engine_flags.read import engine_flags
@@ -87,14 +87,15 @@ def compare(before: FlagSet, after: FlagSet) -> tuple[Change, ...]:
 
 def flags_document(
     engine: str,
-    root: str | Path,
+    root: str | Path | None,
     names: Sequence[str] = (),
     *,
+    version: str | None = None,
     diff: str | Path | None = None,
     show_uses: bool = False,
     launch: str | None = None,
 ) -> FlagsDocument:
-    """Flags of the `engine` in `root`.
+    """Flags of the `engine` in `root`; without one, the packaged flags of the release nearest to `version`.
 
     Raises:
         TreeError: `root` or `diff` does not hold the engine.
@@ -102,18 +103,25 @@ def flags_document(
         InputError: `launch` cannot be split into words.
     """
     from tilewright.collectives.tree import open_tree
+    from tilewright.libraries.engine_flags.snapshots import snapshot
 
-    with open_tree(root) as tree:
-        found = engine_flags(tree, engine)
+    used: list[Use] | None = None
+    if root is None:
+        if show_uses:
+            raise InputError("uses", "--uses searches the engine's sources; pass --root with an installed one.")
+        found = snapshot(engine, version)
         chosen = select(found, names)
-        check = check_launch(found, launch) if launch is not None else None
-        used: list[Use] | None = None
-        if show_uses and names:
-            package = found.flags[0].file.split(f"{engine}/", 1)[0] + engine
-            used = []
-            for flag in chosen:
-                places, complete = uses(tree, package, flag)
-                used.append(Use(flag.names[0], tuple(places), complete))
+    else:
+        with open_tree(root) as tree:
+            found = engine_flags(tree, engine)
+            chosen = select(found, names)
+            if show_uses and names:
+                package = found.flags[0].file.split(f"{engine}/", 1)[0] + engine
+                used = []
+                for flag in chosen:
+                    places, complete = uses(tree, package, flag)
+                    used.append(Use(flag.names[0], tuple(places), complete))
+    check = check_launch(found, launch) if launch is not None else None
     changes, other_version = None, None
     if diff is not None:
         with open_tree(diff) as tree:
@@ -126,7 +134,7 @@ def flags_document(
         "tilewright/flags/1",
         engine,
         found.version,
-        str(root),
+        str(root) if root is not None else f"packaged flags of {engine} {found.version}",
         len(found.flags),
         chosen,
         found.partial,

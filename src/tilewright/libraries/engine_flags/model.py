@@ -39,7 +39,7 @@ class Flag(msgspec.Struct, frozen=True, omit_defaults=True):
     required: bool = False
 
 
-class FlagSet(msgspec.Struct, frozen=True, dict=True):
+class FlagSet(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     """All flags of one engine in one tree."""
 
     engine: str
@@ -48,6 +48,12 @@ class FlagSet(msgspec.Struct, frozen=True, dict=True):
     flags: tuple[Flag, ...]
     partial: tuple[str, ...] = ()
     """Declarations that could not be followed, each with its place; a flag not found may be among them."""
+    environment: tuple[str, ...] = ()
+    """Environment variables that this version declares (SGLang `srt/environ.py`, vLLM `envs.py`)."""
+    unused: tuple[str, ...] = ()
+    """Flags whose values nothing reads, by first name, as far as that was looked for (snapshots only)."""
+    snapshot: bool = False
+    """Whether this is a packaged list of a release, not what a tree of the user holds."""
 
     @cached_property
     def by_name(self) -> dict[str, Flag]:

@@ -12,8 +12,15 @@ from tilewright.libraries.engine_flags.model import FlagSet
 
 ENGINES: Final = ("sglang", "vllm")
 _KEY_FILES: Final = {"sglang": "srt/server_args.py", "vllm": "engine/arg_utils.py"}
+_ENVIRONMENT: Final = {
+    "sglang": ("srt/environ.py", re.compile(rb"(?m)^    (SGLANG_[A-Z0-9_]{1,80})\s*=")),
+    "vllm": ("envs.py", re.compile(rb"(?m)^    (VLLM_[A-Z0-9_]{1,80})\s*:")),
+}
+"""File that declares an engine's environment variables, and how it does."""
 _PLACES: Final = ("", "python/")
 """Where the package's folder may stand: in site-packages, a wheel or vLLM's sources; in SGLang's sources."""
+_HEAD: Final = 4096
+"""Bytes of a PKG-INFO in which its name and version stand."""
 _VERSION: Final = re.compile(
     rb"(?m)^(?:__version__|version)\s*(?::\s*str\s*)?=\s*(?:version\s*=\s*)?['\"]([^'\"\s]{1,60})['\"]"
 )
@@ -53,7 +60,15 @@ def engine_flags(tree: SourceTree, engine: str) -> FlagSet:
         why = f" ({sources.problems[0]})" if sources.problems else ""
         msg = f"No flag of {engine} could be read from {shown(str(tree.path))}{why}; pass an unmodified {engine}."
         raise TreeError("root", msg)
-    return FlagSet(engine, _version(tree, engine, package), str(tree.path), tuple(flags), tuple(sources.problems))
+    version, environment = _version(tree, engine, package), _environment(tree, engine, package)
+    return FlagSet(engine, version, str(tree.path), tuple(flags), tuple(sources.problems), environment)
+
+
+def _environment(tree: SourceTree, engine: str, package: str) -> tuple[str, ...]:
+    file, pattern = _ENVIRONMENT[engine]
+    path = f"{package}/{file}"
+    found = pattern.findall(tree.read(path)) if tree.exists(path) else []
+    return tuple(sorted({name.decode("ascii") for name in found}))
 
 
 def _version(tree: SourceTree, engine: str, package: str) -> str | None:
@@ -64,6 +79,11 @@ def _version(tree: SourceTree, engine: str, package: str) -> str | None:
     if named:
         return named.group(1)
     place = package.rsplit("/", 1)[0] if "/" in package else ""
+    if tree.exists("PKG-INFO"):  # unpacked sources
+        head = tree.read("PKG-INFO")[:_HEAD]
+        hit = re.search(rb"(?m)^Version: ([^\s]{1,60})\s*$", head)
+        if hit and re.search(rb"(?mi)^Name: " + engine.encode() + rb"\s*$", head):
+            return hit.group(1).decode("ascii", "replace")
     for name in tree.list_dir(place):
         if (hit := re.fullmatch(rf"{engine}(?:_cpu)?-(\d[\w.+]*)\.dist-info", name)) is not None:
             return hit.group(1)

@@ -1,0 +1,28 @@
+"""Kernels for NVFP4 weights: a grouped GEMM and a fused MoE layer, CUDA C++ compiled at run time (extra `bench`).
+
+`pack` (or `pack_experts`, from a checkpoint) makes the weights once, `fused_moe` and `grouped_gemm` use them, and
+`register_ops` makes the layer a torch custom op. Importing this package imports neither torch nor CUDA.
+
+State on 2026-12-02: compiled for sm_90a and sm_120a, not yet run on any GPU. `tilewright bench` checks every answer
+against a plain reference before it states a time.
+"""
+
+from __future__ import annotations
+
+from tilewright.kernels.checkpoint import pack_experts
+from tilewright.kernels.choose import choose
+from tilewright.kernels.config import GroupedConfig
+from tilewright.kernels.layout import PackedWeights, pack, unpack
+from tilewright.kernels.moe import fused_moe, grouped_gemm, register_ops
+
+__all__ = [
+    "GroupedConfig",
+    "PackedWeights",
+    "choose",
+    "fused_moe",
+    "grouped_gemm",
+    "pack",
+    "pack_experts",
+    "register_ops",
+    "unpack",
+]

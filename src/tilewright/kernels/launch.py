@@ -1,0 +1,207 @@
+"""Compiling CUDA C++ at run time (NVRTC) and launching it on torch's current stream."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from tilewright.errors import ToolError
+from tilewright.kernels.config import GroupedConfig
+from tilewright.kernels.layout import GROUP_ROWS, PackedWeights
+from tilewright.kernels.parts import cuda_module, torch_module
+
+PLAIN, SILU, WEIGHTED = 0, 1, 2
+_FEATURES_OF_ONE_ARCH = frozenset({90, 100, 103, 120, 121})
+
+
+def _checked(result: Any) -> Any:
+    code, *values = result
+    if int(code) != 0:
+        msg = f"CUDA refused: {getattr(code, 'name', code)}."
+        raise ToolError(msg)
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def architecture(major: int, minor: int) -> str:
+    """The target to compile for: with that architecture's own instructions where it has any."""
+    number = major * 10 + minor
+    return f"sm_{number}a" if number in _FEATURES_OF_ONE_ARCH else f"sm_{number}"
+
+
+@lru_cache(maxsize=256)
+def compile_cubin(source: str, target: str, defines: tuple[str, ...]) -> bytes:
+    """`source` (a file of this package) compiled for `target`. Raises ToolError with the compiler's first error."""
+    nvrtc = cuda_module("nvrtc")
+    text = files("tilewright.kernels").joinpath(source).read_text()
+    program = _checked(nvrtc.nvrtcCreateProgram(text.encode(), source.encode(), 0, [], []))
+    options = [f"--gpu-architecture={target}".encode(), b"--std=c++17", *(define.encode() for define in defines)]
+    status = nvrtc.nvrtcCompileProgram(program, len(options), options)
+    if int(status[0]) != 0:
+        log = bytearray(_checked(nvrtc.nvrtcGetProgramLogSize(program)))
+        nvrtc.nvrtcGetProgramLog(program, log)
+        lines = [line for line in bytes(log).decode(errors="replace").splitlines() if "error" in line]
+        msg = f"NVRTC could not compile {source} for {target}: {lines[0] if lines else status[0].name}."
+        raise ToolError(msg)
+    cubin = bytearray(_checked(nvrtc.nvrtcGetCUBINSize(program)))
+    _checked(nvrtc.nvrtcGetCUBIN(program, cubin))
+    nvrtc.nvrtcDestroyProgram(program)
+    return bytes(cubin)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A loaded kernel and how many of its thread blocks the device holds at once."""
+
+    function: Any
+    shared_bytes: int
+    threads: int
+    resident_blocks: int
+
+
+@lru_cache(maxsize=256)
+def load_kernel(
+    source: str, name: str, defines: tuple[str, ...], shared_bytes: int, threads: int, device: int
+) -> Kernel:
+    """Compile and load `name` on `device` (which must have a context: torch's)."""
+    driver, torch = cuda_module("driver"), torch_module()
+    torch.cuda.current_stream(device)
+    properties = torch.cuda.get_device_properties(device)
+    cubin = compile_cubin(source, architecture(properties.major, properties.minor), defines)
+    module = _checked(driver.cuModuleLoadData(cubin))
+    function = _checked(driver.cuModuleGetFunction(module, name.encode()))
+    attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    _checked(driver.cuFuncSetAttribute(function, attribute, shared_bytes))
+    fit = _checked(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, shared_bytes))
+    return Kernel(function, shared_bytes, threads, int(fit) * properties.multi_processor_count)
+
+
+def launch(kernel: Kernel, grid: int, arguments: ctypes.Structure, *, overlap: bool = False) -> None:
+    """Launch on torch's current stream. `overlap` lets it begin while the one before ends (it waits inside)."""
+    driver, torch = cuda_module("driver"), torch_module()
+    config = driver.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = grid, 1, 1
+    config.blockDimX, config.blockDimY, config.blockDimZ = kernel.threads, 1, 1
+    config.sharedMemBytes = kernel.shared_bytes
+    config.hStream = torch.cuda.current_stream().cuda_stream
+    if overlap:
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute.value.programmaticStreamSerializationAllowed = 1
+        config.attrs, config.numAttrs = [attribute], 1
+    parameters = (ctypes.c_void_p * 1)(ctypes.addressof(arguments))
+    _checked(driver.cuLaunchKernelEx(config, kernel.function, ctypes.addressof(parameters), 0))
+
+
+class _Grouped(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in (
+            "x", "weights", "global_scale", "ids", "experts", "block_count", "router", "out", "partials", "arrivals"
+        )),
+        ("x_stride", ctypes.c_uint64),
+        *((name, ctypes.c_int32) for name in (
+            "rows", "rows_per_token", "k", "k_steps", "row_tiles", "groups", "n_out"
+        )),
+    )  # fmt: skip
+
+
+class _Route(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("topk", "ids", "experts_of", "block_count")),
+        *((name, ctypes.c_int32) for name in ("rows", "experts", "block_rows", "block_limit")),
+    )
+
+
+class _Sum(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("y", "topk", "out")),
+        *((name, ctypes.c_int32) for name in ("tokens", "k", "width", "experts")),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """Routed rows by expert, in blocks of `block_rows`: what `route` makes on the device."""
+
+    ids: Any
+    experts: Any
+    block_count: Any
+    block_rows: int
+    block_limit: int
+    rows: int
+
+
+_ROUTE_THREADS = 1024
+_SUM_THREADS = 256
+MAX_EXPERTS = _ROUTE_THREADS
+"""One thread counts each expert."""
+_workspaces: dict[tuple[int, int], tuple[Any, Any]] = {}
+
+
+def route(topk_ids: Any, experts: int, block_rows: int) -> Routing:
+    """`topk_ids` (int32, any shape) sorted by expert. Rows of experts outside 0..experts-1 are left out."""
+    torch = torch_module()
+    rows, device = int(topk_ids.numel()), topk_ids.device
+    # Each expert that is hit can leave one block partly filled.
+    limit = min(rows, experts) + rows // block_rows
+    ids = torch.empty(limit * block_rows, dtype=torch.int32, device=device)
+    of = torch.empty(limit, dtype=torch.int32, device=device)
+    count = torch.empty(1, dtype=torch.int32, device=device)
+    kernel = load_kernel("nvfp4_route.cu", "nvfp4_route", (), 0, _ROUTE_THREADS, device.index)
+    arguments = _Route(
+        topk_ids.data_ptr(), ids.data_ptr(), of.data_ptr(), count.data_ptr(), rows, experts, block_rows, limit
+    )
+    launch(kernel, 1, arguments)
+    return Routing(ids, of, count, block_rows, limit, rows)
+
+
+def _workspace(device: Any, floats: int, flags: int) -> tuple[Any, Any]:
+    """Partial sums and arrival counts of the current stream (its launches run one after the other)."""
+    torch = torch_module()
+    key = (device.index, torch.cuda.current_stream(device).cuda_stream)
+    partials, arrivals = _workspaces.get(key, (None, None))
+    if partials is None or partials.numel() < floats:
+        partials = torch.empty(floats, device=device)
+    if arrivals is None or arrivals.numel() < flags:
+        arrivals = torch.zeros(flags, dtype=torch.int32, device=device)
+    _workspaces[key] = (partials, arrivals)
+    return partials, arrivals
+
+
+def grouped(
+    x: Any, weights: PackedWeights, routing: Routing, out: Any, config: GroupedConfig, *,
+    rows_per_token: int = 1, mode: int = PLAIN, router: Any = None, overlap: bool = False,
+) -> None:  # fmt: skip
+    """One grouped GEMM into `out` ([routing.rows, width], bf16). Rows of no expert are left as they are."""
+    device = x.device
+    kernel = load_kernel(
+        "nvfp4_grouped.cu", "nvfp4_grouped", config.defines(mode, overlap), config.shared_bytes, config.threads,
+        device.index,
+    )  # fmt: skip
+    torch = torch_module()
+    sms = int(torch.cuda.get_device_properties(device).multi_processor_count)
+    grid = min(kernel.resident_blocks, config.resident * sms or kernel.resident_blocks)
+    stored_width = GROUP_ROWS // 2 if weights.gated else GROUP_ROWS
+    groups = -(-weights.width // stored_width)
+    row_tiles = -(-groups // (config.tile_rows // GROUP_ROWS))
+    partials, arrivals = _workspace(
+        device, grid * 2 * config.tile_rows * config.block_rows, routing.block_limit * row_tiles
+    )
+    arguments = _Grouped(
+        x.data_ptr(), weights.data.data_ptr(), weights.global_scale.data_ptr(), routing.ids.data_ptr(),
+        routing.experts.data_ptr(), routing.block_count.data_ptr(), router.data_ptr() if router is not None else 0,
+        out.data_ptr(), partials.data_ptr(), arrivals.data_ptr(), x.stride(0) * x.element_size(),
+        routing.rows, rows_per_token, weights.k, weights.steps, row_tiles, weights.groups, weights.width,
+    )  # fmt: skip
+    launch(kernel, grid, arguments, overlap=overlap)
+
+
+def sum_experts(y: Any, topk_ids: Any, out: Any, experts: int) -> None:
+    """out[token] = sum of y's rows of that token (bf16, already weighted) whose expert is one of ours."""
+    kernel = load_kernel("nvfp4_route.cu", "nvfp4_sum", (), 0, _SUM_THREADS, y.device.index)
+    tokens, width = int(out.shape[0]), int(out.shape[1])
+    vectors = tokens * (width // 8)
+    arguments = _Sum(y.data_ptr(), topk_ids.data_ptr(), out.data_ptr(), tokens, int(topk_ids.shape[1]), width, experts)
+    launch(kernel, -(-vectors // _SUM_THREADS), arguments)

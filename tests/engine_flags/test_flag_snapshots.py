@@ -38,6 +38,8 @@ def test_the_command_without_a_root_says_what_it_shows(capsys: pytest.CaptureFix
     assert invoke(["flags", "vllm", "gpu-memory-utilization", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["root"] == "packaged flags of vllm 0.33.0"
+    assert invoke(["flags", "vllm", "gpu-memory-utilization"]) == 0
+    assert "Packaged list of this release" in capsys.readouterr().out
     line = "python3 -m sglang.launch_server --model-path x --cuda-graph-max-bs 64"
     assert invoke(["flags", "sglang", "--check-launch", line, "--check"]) == 1
     capsys.readouterr()

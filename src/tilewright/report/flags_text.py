@@ -19,6 +19,8 @@ def _value(value: object, expression: str | None = None) -> str:
 def print_flags(out: Output, made: FlagsDocument, *, named: bool) -> None:
     """The flags asked for, what changed, and the launch command's verdict."""
     out.heading(f"{made.engine} {made.version or '(version not said)'}: {made.total} flags")
+    if made.root.startswith("packaged flags of "):
+        out.line("Packaged list of this release; pass --root for what an installed one has.")
     if made.launch is not None:
         _print_launch(out, made.launch)
     if made.changes is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -10,12 +10,15 @@ from tilewright.report.output import Output
 
 if TYPE_CHECKING:
     from tilewright.cutlass.config import KernelConfig
+    from tilewright.libraries.flashinfer.model import Op
 
 __all__ = ["releases", "upgrade"]
 
 EXIT_NO = 1
 ARCHS = ("sm120", "sm121")
 """Architectures whose kernels are read out of a FlashInfer."""
+OPS: Final[tuple[Op, ...]] = ("moe", "gemm")
+"""Kernels that are CUTLASS C++, and so change with its release; CuTe DSL kernels bring their own."""
 
 Kernels = list[tuple[str, "KernelConfig | None"]]
 
@@ -62,7 +65,6 @@ def _flashinfer(root: str, arch: str) -> tuple[str, str, Kernels]:
     from tilewright.collectives.tree import open_tree
     from tilewright.cutlass.config import parse_config
     from tilewright.errors import InputError, shown
-    from tilewright.libraries.flashinfer.model import Op
     from tilewright.libraries.flashinfer.tactics import read_report
 
     name = "sm" + arch.strip().lower().removeprefix("sm_").removeprefix("sm").rstrip("af")
@@ -72,7 +74,7 @@ def _flashinfer(root: str, arch: str) -> tuple[str, str, Kernels]:
     kernels: Kernels = []
     version = ""
     with open_tree(root) as tree:
-        for op in get_args(Op):
+        for op in OPS:
             report = read_report(tree, op, name)
             version = report.library_version
             kernels += [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -77,6 +78,7 @@ class KernelFinder:
         self.resolver = resolver
         self._bodies: dict[str, tuple[Macro, MacroBody, tuple[Decl, ...]]] = {}
         self._names: dict[Decl, bool] = {}
+        self._makers: dict[int, tuple[Macro, bool]] = {}
 
     def roots(self, tokens: list[Token]) -> list[Root]:
         """The instantiations of kernels that the unit's own tokens ask for, in order."""
@@ -87,7 +89,7 @@ class KernelFinder:
             token = tokens[index]
             after = tokens[index + 1].text if index + 1 < len(tokens) else ""
             macro = macros.get(token.text) if token.kind == "name" else None
-            if macro is not None and macro.params is not None and after == "(" and _makes_kernels(macro):
+            if macro is not None and macro.params is not None and after == "(" and self._makes_kernels(macro):
                 args, index = arguments(tokens, index + 1)
                 out.append(self._macro_root(macro, args, token))
                 continue
@@ -100,6 +102,14 @@ class KernelFinder:
                 continue
             index += 1
         return out
+
+    def _makes_kernels(self, macro: Macro) -> bool:
+        """Whether expanding `macro` can make a kernel: it names one, or a template instantiation."""
+        known = self._makers.get(id(macro))
+        if known is None:
+            makes = _has_kernel(macro.body) or any(token.text == "template" for token in macro.body)
+            known = self._makers[id(macro)] = macro, makes
+        return known[1]
 
     def _macro_root(self, macro: Macro, args: list[list[Token]], at: Token) -> Root:
         try:
@@ -235,16 +245,11 @@ class KernelFinder:
             found.kernels.append(Kernel(root, kernel, decl.name, decl.file, decl.line))
 
 
-def _has_kernel(tokens: list[Token]) -> bool:
+def _has_kernel(tokens: Iterable[Token]) -> bool:
     return any(
         token.kind == "name" and token.text.startswith("GemmUniversal") and KERNEL.fullmatch(token.text)
         for token in tokens
     )
-
-
-def _makes_kernels(macro: Macro) -> bool:
-    """Whether expanding `macro` can make a kernel: it names one, or a template instantiation."""
-    return _has_kernel(list(macro.body)) or any(token.text == "template" for token in macro.body)
 
 
 def _statement_end(tokens: list[Token], start: int) -> int:

@@ -35,6 +35,9 @@ class Resolver:
         self.work = MAX_WORK
         self.depth = 0
         self._known: dict[Decl, Type | int] = {}
+        self._globals: dict[tuple[tuple[str, ...], tuple[str, ...], int], list[Decl]] = {}
+        self._patterns: dict[Decl, list[list[Token]]] = {}
+        self._closed: dict[tuple[Decl, tuple[Token, ...]], Type | int | None] = {}
 
     def refill(self) -> None:
         """Start counting work anew: for the next kernel."""
@@ -125,6 +128,13 @@ class Resolver:
 
     def globals(self, parts: tuple[str, ...], path: tuple[str, ...]) -> list[Decl]:
         """Declarations of the headers whose qualified name ends in `parts`, the nearest scope first."""
+        key = parts, path, len(self.headers.files)
+        known = self._globals.get(key)
+        if known is None:
+            known = self._globals[key] = self._find_globals(parts, path)
+        return known
+
+    def _find_globals(self, parts: tuple[str, ...], path: tuple[str, ...]) -> list[Decl]:
         name, qualifier = parts[-1], parts[:-1]
         found = [decl for decl in self.headers.declarations(name) if decl.kind != "using" and decl.kind != "statement"]
         if qualifier:
@@ -223,8 +233,14 @@ class Resolver:
 
     def matches(self, decl: Decl, values: tuple[Type | int, ...]) -> dict[str, Type | int] | None:
         """The parameters of the specialisation `decl` when its pattern fits `values`."""
-        spec = decl.spec or []
-        patterns = [spec[start:end] for start, end in split_commas(spec, 0, len(spec))]
+        patterns = self._patterns.get(decl)
+        if patterns is None:
+            spec = decl.spec or []
+            patterns = [
+                [token for token in spec[start:end] if token.text not in SKIPPED]
+                for start, end in split_commas(spec, 0, len(spec))
+            ]
+            self._patterns[decl] = patterns
         if len(patterns) != len(values):
             return None
         bound: dict[str, Type | int] = {}
@@ -237,7 +253,6 @@ class Resolver:
     def fits(
         self, pattern: list[Token], value: Type | int, names: set[str], bound: dict[str, Type | int], decl: Decl
     ) -> bool:
-        pattern = [token for token in pattern if token.text not in SKIPPED]
         if len(pattern) == 1 and pattern[0].text in names:
             known = bound.setdefault(pattern[0].text, value)
             return known == value
@@ -252,10 +267,19 @@ class Resolver:
                 self.fits(pattern[start:end], arg, names, bound, decl)
                 for (start, end), arg in zip(parts, value.args, strict=True)
             )
-        try:
-            return self.evaluate(pattern, Env(decl.path)) == value
-        except NotRead:
-            return False
+        return self._pattern_value(pattern, decl) == value
+
+    def _pattern_value(self, pattern: list[Token], decl: Decl) -> Type | int | None:
+        """What a pattern without parameters of its own names, evaluated once; None where that cannot be read."""
+        key = decl, tuple(pattern)
+        if key not in self._closed:
+            try:
+                self._closed[key] = self.evaluate(pattern, Env(decl.path))
+            except NotRead:
+                if self.work < 0:
+                    return None  # the kernel's work is used up: it says nothing about the pattern
+                self._closed[key] = None
+        return self._closed[key]
 
     # members
 

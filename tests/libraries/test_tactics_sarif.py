@@ -51,3 +51,12 @@ def test_names_that_no_uri_may_hold_are_quoted_and_lines_begin_at_one() -> None:
     place = result["locations"][0]["physicalLocation"]
     assert place["artifactLocation"]["uri"] == "a%20b/%5B1%2C%202%5D%23.json"
     assert place["region"]["startLine"] == 1
+
+
+@pytest.mark.tree
+def test_a_log_that_cannot_be_written_names_its_own_option(cli: Any, flashinfer_062: Path, tmp_path: Path) -> None:
+    target = tmp_path / "none" / "x.sarif"
+    result = cli("tactics", "flashinfer", "--root", str(flashinfer_062), "--sarif", str(target))
+    assert result.code == 2
+    assert "--sarif" in result.err
+    assert "--out" not in result.err

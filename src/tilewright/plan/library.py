@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tilewright.collectives import cache
 from tilewright.collectives.library import Library
@@ -56,6 +56,7 @@ class LibraryView:
     def __init__(self, tree: SourceTree) -> None:
         self.tree = tree
         self._library: Library | None = tree.library()
+        self._reports: dict[tuple[str, str], Report] = {}
 
     @property
     def name(self) -> str | None:
@@ -95,16 +96,30 @@ class LibraryView:
     @cached_property
     def moe(self) -> Report | None:
         """FlashInfer's MoE tactics for SM120 (SM121 runs the same); None for another library."""
+        return self.tactics("moe", "sm120")
+
+    def tactics(self, op: Literal["moe", "gemm"], arch: str) -> Report | None:
+        """FlashInfer's CUTLASS kernels for `arch` (sm90, sm100, sm103, sm120, sm121); None for another library.
+
+        SM100's are 1,476 and take some seconds to read for the first time, SM103's twice as long.
+        """
         if self.name != "flashinfer":
             return None
+        known = self._reports.get((op, arch))
+        if known is None:
+            known = self._reports[op, arch] = self._report(op, arch)
+        return known
+
+    def _report(self, op: Literal["moe", "gemm"], arch: str) -> Report:
         signature = self.tree.signature((self.package,))
-        key = f"{_code_stamp()}\0{self.tree.name}\0{self.version}\0{signature}"
+        which = "" if (op, arch) == ("moe", "sm120") else f"\0{op}\0{arch}"
+        key = f"{_code_stamp()}\0{self.tree.name}\0{self.version}\0{signature}{which}"
         known = cache.load("tactics", key, Report) if signature else None
         if known is not None:
             return known
         from tilewright.libraries.flashinfer.tactics import read_report
 
-        report = read_report(self.tree, "moe", "sm120")
+        report = read_report(self.tree, op, arch)
         if signature:
             cache.store("tactics", key, report)
         return report

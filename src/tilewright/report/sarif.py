@@ -129,4 +129,4 @@ def write_sarif(path: str, findings: Sequence[Finding]) -> None:
     import json
 
     text = json.dumps(sarif_document(findings), indent=2, ensure_ascii=False) + "\n"
-    write_new(path, text.encode("utf-8", "replace"), force=True)
+    write_new(path, text.encode("utf-8", "replace"), force=True, option="--sarif")

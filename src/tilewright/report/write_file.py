@@ -28,8 +28,8 @@ def write_temp(folder: Path, name: str, content: bytes) -> str:
     return temp
 
 
-def check_new(out: str, *, force: bool) -> Path:
-    """`out` as a path that may be written.
+def check_new(out: str, *, force: bool, option: str = "--out") -> Path:
+    """`out`, given as `option`, as a path that may be written.
 
     Raises:
         InputError: it is a folder, its folder is missing, or it exists and `force` is not set.
@@ -37,27 +37,31 @@ def check_new(out: str, *, force: bool) -> Path:
     label = shown(out)
     path = Path(out)
     if "\0" in out:
-        raise InputError("out", f"--out {label} has a NUL character in it; give another file.")
+        raise InputError(option.lstrip("-"), f"{option} {label} has a NUL character in it; give another file.")
     try:
         if path.is_dir() or not path.name:
-            raise InputError("out", f"--out {label} is a folder; name the file to write.")
+            raise InputError(option.lstrip("-"), f"{option} {label} is a folder; name the file to write.")
         if not path.parent.is_dir():
-            raise InputError("out", f"--out {label}: there is no folder {shown(str(path.parent))}; make it first.")
+            raise InputError(
+                option.lstrip("-"), f"{option} {label}: there is no folder {shown(str(path.parent))}; make it first."
+            )
         if os.path.lexists(path) and not force:
-            raise InputError("out", f"{label} exists and is kept: give another --out, or --force to replace it.")
+            raise InputError(
+                option.lstrip("-"), f"{label} exists and is kept: give another {option}, or --force to replace it."
+            )
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise InputError("out", f"--out {label} cannot be used: {reason}; give another file.") from None
+        raise InputError(option.lstrip("-"), f"{option} {label} cannot be used: {reason}; give another file.") from None
     return path
 
 
-def write_new(out: str, content: bytes, *, force: bool) -> Path:
+def write_new(out: str, content: bytes, *, force: bool, option: str = "--out") -> Path:
     """Write `content` to the file `out` and answer its path.
 
     Raises:
         InputError: it cannot be written, or it exists and `force` is not set.
     """
-    path = check_new(out, force=force)
+    path = check_new(out, force=force, option=option)
     temp: str | None = None
     try:
         temp = write_temp(path.parent, path.name, content)
@@ -67,11 +71,11 @@ def write_new(out: str, content: bytes, *, force: bool) -> Path:
         else:
             _place(temp, path)
     except FileExistsError:
-        msg = f"{shown(out)} exists and is kept: give another --out, or --force to replace it."
-        raise InputError("out", msg) from None
+        msg = f"{shown(out)} exists and is kept: give another {option}, or --force to replace it."
+        raise InputError(option.lstrip("-"), msg) from None
     except OSError as error:
-        msg = f"--out {shown(out)} cannot be written: {error.strerror or error}; give a file that you may write."
-        raise InputError("out", msg) from None
+        msg = f"{option} {shown(out)} cannot be written: {error.strerror or error}; give a file that you may write."
+        raise InputError(option.lstrip("-"), msg) from None
     finally:
         if temp is not None:
             with contextlib.suppress(OSError):

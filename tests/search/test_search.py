@@ -337,3 +337,13 @@ def test_the_compiler_agrees_with_what_is_proposed(
     answers = probe([Request(config, headers[0]) for config in configs], Settings(nvcc, scatter))
     promised = [("fits", item.stages, item.smem_bytes) for item in candidates]
     assert [(answer.type_status, answer.stages, answer.smem_bytes) for answer in answers] == promised
+
+
+def test_where_nothing_is_legal_the_reason_is_the_answer(cli: Any) -> None:
+    """SM120 has no TMA builder for bf16: the figures of a ranking that ranked nothing stay out."""
+    result = cli("fit", "--search", "--gpu", "rtx-5090", "--a", "bf16", "--m", "64", "--n", "2944", "--k", "2944")
+    assert result.code == 0
+    lines = [line for line in result.out.splitlines() if line.strip()]
+    assert "0 legal kernels" in lines[1]
+    assert "No legal config: " in lines[2]
+    assert "rests on" not in result.out

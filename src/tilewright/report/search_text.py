@@ -40,12 +40,13 @@ def show_search(result: SearchResult, out: Output) -> None:
         out.line()
         out.heading("Why the first is first")
         _paragraph(result.why_first, out)
-    out.line()
-    out.heading("What the ranking rests on")
-    for figure in result.figures:
-        value = "unknown" if figure.value is None else f"{figure.value:,} {figure.unit}".strip()
-        kind = f" ({figure.kind})" if figure.kind else ""
-        _paragraph(f"{figure.name}: {value}{kind}; {figure.source}", out)
+    if result.candidates:  # figures that ranked nothing would hide why there is nothing
+        out.line()
+        out.heading("What the ranking rests on")
+        for figure in result.figures:
+            value = "unknown" if figure.value is None else f"{figure.value:,} {figure.unit}".strip()
+            kind = f" ({figure.kind})" if figure.kind else ""
+            _paragraph(f"{figure.name}: {value}{kind}; {figure.source}", out)
     for note in result.notes:
         out.line()
         _paragraph(note, out)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tilewright.errors import ConfigError
 from tilewright.triton_.config import DTYPES, KEYS, parse_triton
-from tilewright.triton_.fit import fit_triton
+from tilewright.triton_.fit import CHECKED, fit_triton
 from tilewright.triton_.kernels import KERNELS, features_of, operands_of
 from tilewright.triton_.shared import shared_memory
 
@@ -40,7 +40,8 @@ def test_every_compiled_kernel_takes_what_the_formula_says() -> None:
         raw = {key: row[key] for key in KEYS if key in row}
         config = parse_triton(raw)
         operands = operands_of(config, features_of(config.kernel, None)[0], row["sm"])
-        memory = shared_memory(config, replace(operands, b_descriptor=row["descriptor"]), row["sm"])
+        descriptor = row.get("descriptor", False)
+        memory = shared_memory(config, replace(operands, b_descriptor=descriptor), CHECKED[row["sm"]])
         assert memory.least <= row["shared"] <= memory.most, (row, memory)
         seen["exact" if memory.least == memory.most else "bound"] += 1
         seen[f"sm{row['sm']}"] += 1

@@ -102,6 +102,11 @@ def shared_memory(config: TritonConfig, operands: Operands, sm: int) -> SharedMe
         parts.append(("B", buffers(b_tile, own) * b_tile))
     if kind == "tcgen05" and not piped and operands.weight_only_groups:
         slack += b_wide
+    if kind == "tcgen05" and config.dtype == "int4_w4a16":
+        slack += b_wide
+    if config.zero_points and kind != "mma" and config.block_n <= PADDED:
+        # Zero points of narrow tiles are turned to the layout of the weights through a tile of their own.
+        slack += b_wide
     if min(config.block_m, config.block_n) < PADDED and kind != "mma":
         # Smaller tiles are padded to what the instruction takes, where it does not take them as they are.
         wide_m, wide_n = max(config.block_m, PADDED), max(config.block_n, PADDED)
@@ -127,8 +132,12 @@ def shared_memory(config: TritonConfig, operands: Operands, sm: int) -> SharedMe
     most = max(total + slack, output + (2 * BARRIER_BYTES if kind == "tcgen05" else 0))
     least = total
     if not tight or not piped:
-        # Unpipelined tiles may share their place with the exchange of scales, or be read into registers.
-        least = min(total, max(size for _, size in parts)) if not piped else operand_bytes
+        # Where no operand is pipelined they may share one place, or that of the scales' exchange, or be read into
+        # registers.
+        none_piped = not piped or (buffers(a_tile, own) != own and narrow_b)
+        least = min(total, max(size for _, size in parts)) if none_piped else operand_bytes
+    if kind == "tcgen05" and config.block_n <= PADDED:
+        least = min(least, total - scales)  # so narrow a tile may be scaled after the exchange of another
     return SharedMemory(kind, least, most, tuple(parts))
 
 

@@ -9,8 +9,8 @@ row); without it every row goes through `triton.compile` to the end. Each row is
 and what lies outside is printed. `--append` keeps the rows that the file has.
 
 The rows kept: Triton 3.7.1 unless `triton` says otherwise, vLLM 0.34.0 and SGLang 0.5.23. Those without `seed` are of
-an earlier draw (891 rows) to which the formula was fitted; seeds 99, 2, 3, 5 and one row of 6 were drawn afterwards, with
-`--fast` (60, 180 on sm 90, 100 and 120, 90 on sm 80, 89, 103 and 121, and 6).
+an earlier draw (891 rows) to which the formula was fitted; seeds 99, 2, 3, 5 and one row of 6 were drawn
+afterwards, with `--fast` (60, 180 on sm 90, 100 and 120, 90 on sm 80, 89, 103 and 121, and 6).
 """
 
 from __future__ import annotations

@@ -111,3 +111,13 @@ def test_block_scaled_tiles_of_256_columns_store_128_at_once_whatever_their_warp
     budget = fit(parse_config(keys | {"epilogue_schedule": "tma_warp_specialized_2sm"}))
     assert (budget.smem_bytes, budget.epilogue_bytes, budget.epilogue_tensor_bytes) == (211968, 9216, 8704)
     assert budget.epilogue_tile == (64, 128)
+
+
+def test_a_static_scheduler_on_sm103_is_that_of_sm90_whose_responses_are_empty() -> None:
+    """Compiled for 4.5.3: three empty responses of a byte each, the pointer to tensor memory right behind them."""
+    keys: dict[str, Any] = {"arch": "sm103", "op_class": "block_scaled", "a": "mxfp4", "tile": [128, 128, 768]}
+    keys |= {"c": "f32", "d": "e2m1", "cluster": [2, 2, 1], "schedule": "1sm", "swap_ab": True, "cutlass": "4.5.3"}
+    keys |= {"epilogue_schedule": "no_smem_warp_specialized_2sm", "tile_scheduler": "static_persistent"}
+    fields = {field.path: field for field in fit(parse_config(keys)).fields}
+    response, pointer = fields["kernel.clc_response"], fields["kernel.tmem_base_ptr"]
+    assert (response.offset, response.bytes, response.type_align, pointer.offset) == (448, 3, 1, 452)

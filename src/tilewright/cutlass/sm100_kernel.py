@@ -50,6 +50,8 @@ class Form:
     epilogue_throttle: bool = False
     ahead: bool = False
     """Whether descriptors are rewritten ahead of time by warps of their own."""
+    responds: bool = True
+    """Whether work tiles arrive in shared memory; else a response is an empty class (`sm90_tile_scheduler.hpp`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +78,12 @@ def kernel(
         128,
     )
     response = RESPONSE + (UPDATE_INFO if form.ahead else 0)
+    responses = Member("clc_response", response * form.schedulers * (2 if form.ahead else 1), 16, 4)
+    if not form.responds:
+        responses = Member("clc_response", EMPTY * form.schedulers, 16, 1)
     parts = [
         Member("pipelines", pipelines.bytes, 16, 16),
-        Member("clc_response", response * form.schedulers * (2 if form.ahead else 1), 16, 4),
+        responses,
         Member("tmem_base_ptr", TMEM_POINTER, 4, 4),
     ]
     tensormaps, sets = None, DESCRIPTOR_SETS if form.ahead else 1

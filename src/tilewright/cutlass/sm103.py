@@ -60,7 +60,9 @@ def lay_out(config: KernelConfig) -> Laid | list[Broken]:
     broken = kinds(config, epi, array, ARRAY_KERNEL)
     if broken:
         return [broken]
-    form = Form("sm103", array, main.scheduler_stages, main.accumulator_stages)
+    # TileSchedulerSelector has no static scheduler of Sm103's own: the general one, SM90's, is taken
+    static = config.tile_scheduler == "static_persistent" and not array
+    form = Form("sm103", array, main.scheduler_stages, main.accumulator_stages, responds=not static)
     tensors = Member("tensors", main.tensors.bytes, main.tensors.align, main.tensors.align)
     maps = main.tensormaps.bytes if main.tensormaps is not None else None
     kernel = sm100_kernel.kernel(form, tensors, main.pipeline, maps, epi.tensors, epi.pipeline, epi.tensormaps)

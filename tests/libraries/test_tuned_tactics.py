@@ -388,3 +388,17 @@ def test_any_text_is_a_name_or_none(text: str) -> None:
 def test_a_deeply_nested_file_is_refused_in_bounded_time() -> None:
     with pytest.raises(UnreadableFile):
         parse_table(b"[" * 200_000)
+
+
+def test_a_release_before_block_scales_names_its_files_from_three_parts(cli: Any, vllm: Path) -> None:
+    """vLLM to 0.7.1: get_config_file_name(E, N, dtype)."""
+    source = vllm / "vllm" / "model_executor" / "layers" / "fused_moe" / "fused_moe.py"
+    text = source.read_text().replace(
+        "get_config_file_name(E, N, dtype, block_shape=None)", "get_config_file_name(E, N, dtype)"
+    )
+    text = text.replace("get_config_file_name(E, N, dtype, block_shape)", "get_config_file_name(E, N, dtype)")
+    source.write_text(text.replace('    block = (""', '    block_shape = None\n    block = (""'))
+    asked = ("tactics", "vllm", "--root", str(vllm), "--gpu", "rtx-pro-6000-server", "--e", "8", "--n", "512")
+    found = cli(*asked, "--dtype", "fp8_w8a8", "--json").json
+    assert found["lookup"]["wanted"] == f"E=8,N=512,device_name={SERVER},dtype=fp8_w8a8.json"
+    assert found["lookup"]["file"].endswith(found["lookup"]["wanted"])

@@ -324,7 +324,15 @@ def build_name(
         function = world.function(engine.moe_file, "get_config_file_name")
         if not isinstance(function, Function):
             return None
-        name = world.call(function, [experts, inter, dtype, block], kwargs)
+        args = [experts, inter, dtype, block]
+        spec = function.node.args
+        takes = [arg.arg for arg in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)]
+        # Releases before block scales (vLLM to 0.7.1, SGLang to 0.4.2) take fewer: what is asked for must be sayable.
+        args, left_out = (args[:3], [block]) if len(takes) < len(args) else (args, [])
+        left_out += [value for key, value in kwargs.items() if key not in takes]
+        if any(left_out):
+            return None
+        name = world.call(function, args, {key: value for key, value in kwargs.items() if key in takes})
     except (CannotFollow, Raised):
         return None
     finally:

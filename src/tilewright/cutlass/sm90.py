@@ -15,6 +15,7 @@ from tilewright.cutlass.sm90_kernel import Kernel, Part
 from tilewright.cutlass.structs import Struct
 from tilewright.cutlass.verdict import Broken, Entry
 from tilewright.cutlass.versions import parse_version
+from tilewright.formats.elements import ELEMENTS
 
 FAMILIES: Final = ("tensor_op", "mixed_input", "blockwise", "sparse")
 KERNEL: Final = "cutlass/gemm/kernel/sm90_gemm_{}.hpp"
@@ -23,8 +24,15 @@ COOPERATIVE_MIN_M: Final = 128
 WARP_GROUP: Final = 128
 
 
-def covers(config: KernelConfig) -> str | None:  # noqa: ARG001 - the verb's signature is that of every module
-    """None: the model covers every class. What SM90 has no hardware for is illegal, not uncovered."""
+def covers(config: KernelConfig) -> str | None:
+    """Why the model has no answer. What SM90 has no hardware for is illegal, not uncovered; but a type with hardware
+    scales (`nv_float4_t`) as the narrow operand is one that the builder takes for another than its element."""
+    narrow = config.b if config.narrow == "b" else config.a
+    if config.op_class == "mixed_input" and narrow in ELEMENTS and ELEMENTS[narrow].block_scaled:
+        return (
+            f"SM90's mixed-input builder has no hardware scales, and what it makes of {narrow} was not read: give the "
+            "element itself (e2m1, e4m3, int4, ...) with --scale, or compile the types with `tilewright probe`."
+        )
     return None
 
 

@@ -283,8 +283,7 @@ DECISIONS: dict[tuple[str, str], dict[str, Any]] = {
             {
                 "value": 124,
                 "source": "facts",
-                "why": "claimed half rate, contradicted by 188 TFLOPS measured (see the best GEMMs measured; "
-                "notes 3)",
+                "why": "claimed half rate, contradicted by 188 TFLOPS measured (see the best GEMMs measured; notes 3)",
             }
         ],
     },

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.errors import InputError
+from tilewright.observe.snapshot import Snapshot, load_snapshot, parse_snapshot
 from tilewright.plan import evidence, log
 from tilewright.plan.finding import Draft, Fix, Gain
 from tilewright.plan.ranking import rank, score
-from tilewright.plan.snapshot import Snapshot, load_snapshot, parse_snapshot
-from tilewright.plan.triton_tile import fused_moe_bytes, max_stages
-from tilewright.plan.versions import version_key, within
 from tilewright.report.plan_files import check_ours, seal, write_plan
+from tilewright.triton_.tile import fused_moe_bytes, max_stages
+from tilewright.versions import version_key, within
 
 
 def draft(

@@ -13,7 +13,7 @@ from tilewright.models import resolve_model
 from tilewright.models.formats import weight_format
 from tilewright.plan.claims import Reader, entries, figure_value, meets, refute
 from tilewright.plan.make import make_plan, make_target
-from tilewright.plan.versions import within
+from tilewright.versions import within
 
 GLM: dict[str, Any] = {
     "arch": "sm120",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from tilewright.cli.compiler_options import compiler_options, cores
 from tilewright.cli.config_options import config_options
 from tilewright.report.output import Output, output_options
 
@@ -29,19 +29,7 @@ EXIT_NO = 1
     "--a nvfp4 --tile 128x256x128 --fusion finalize"
 )
 @config_options
-@click.option(
-    "--root",
-    "roots",
-    metavar="DIR_OR_WHEEL",
-    multiple=True,
-    help="CUTLASS tree to compile against; several may be given, a config's cutlass version picks one.",
-)
-@click.option(
-    "--extensions",
-    metavar="DIR_OR_WHEEL",
-    help="FlashInfer tree to take TensorRT-LLM's finalize fusion from, where --root has none.",
-)
-@click.option("--nvcc", metavar="PATH", help="The compiler; default: of CUDA_HOME, of PATH, of the probe extra.")
+@compiler_options
 @click.option("--from", "source", metavar="FILE", help="Read one JSON config a line ('-': stdin), answer one a line.")
 @click.option(
     "--sample",
@@ -53,7 +41,6 @@ EXIT_NO = 1
 @click.option("--ptxas", is_flag=True, help="Compile the whole kernel too: registers, spills, stack (30-75 s each).")
 @click.option("--against-model", is_flag=True, help="Compare with what fit says, field by field.")
 @click.option("--check", is_flag=True, help="Exit 1 when a config does not fit, or disagrees with the model.")
-@click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="Compiles at a time; default: one a core.")
 @click.option(
     "--timeout",
     "timeout_s",
@@ -63,8 +50,6 @@ EXIT_NO = 1
     metavar="S",
     help="Time limit of one compile in seconds.",
 )
-@click.option("--keep", metavar="DIR", help="Leave the C++ sources here.")
-@click.option("--no-cache", is_flag=True, help="Compile again what was compiled before.")
 @output_options
 def command(
     given: dict[str, Any],
@@ -102,7 +87,7 @@ def command(
     settings = Settings(
         compiler=find_nvcc(nvcc),
         extensions=scatter,
-        jobs=jobs or _cores(),
+        jobs=jobs or cores(),
         timeout_s=timeout_s,
         keep=Path(keep) if keep is not None else None,
         use_cache=not no_cache,
@@ -116,11 +101,6 @@ def command(
     return _answer(
         lines, settings, out, single=source is None and sample is None, ptxas=ptxas, model=against_model, check=check
     )
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _request(raw: dict[str, Any], trees: list[Headers]) -> Request:

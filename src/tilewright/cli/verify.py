@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
+from tilewright.cli.compiler_options import compiler_options, cores
 from tilewright.cli.config_options import config_options
 from tilewright.report.output import Output, output_options
 
@@ -29,18 +29,7 @@ MAX_KERNELS = 500
     "--a nvfp4 --tile 128x256x128 --fusion finalize --build-only"
 )
 @config_options
-@click.option(
-    "--root",
-    "roots",
-    metavar="DIR_OR_WHEEL",
-    multiple=True,
-    help="CUTLASS tree to build from; several may be given, a config's cutlass version picks one.",
-)
-@click.option(
-    "--extensions",
-    metavar="DIR_OR_WHEEL",
-    help="FlashInfer tree to take TensorRT-LLM's finalize fusion from, where --root has none.",
-)
+@compiler_options
 @click.option("--from", "source", metavar="FILE", help="Read one JSON config a line ('-': stdin).")
 @click.option("--library", metavar="DIR_OR_WHEEL", help="Verify the tactics of this FlashInfer, from its own CUTLASS.")
 @click.option(
@@ -51,8 +40,6 @@ MAX_KERNELS = 500
     "--device", "index", type=click.IntRange(0, 255), default=0, show_default=True, help="GPU, as CUDA counts."
 )
 @click.option("--build-only", is_flag=True, help="Build, compare sizes, run nothing: needs no GPU.")
-@click.option("--nvcc", metavar="PATH", help="The compiler; default: of CUDA_HOME, of PATH, of the probe extra.")
-@click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="Compiles at a time; default: one a core.")
 @click.option(
     "--build-timeout",
     type=click.IntRange(1, 86_400),
@@ -67,8 +54,6 @@ MAX_KERNELS = 500
 )  # fmt: skip
 @click.option("--out", metavar="FILE", help="The bundle; default: tilewright-verify-<UTC time>.json here.")
 @click.option("--force", is_flag=True, help="Replace FILE where it exists.")
-@click.option("--keep", metavar="DIR", help="Leave the C++ sources here.")
-@click.option("--no-cache", is_flag=True, help="Build again what was built before.")
 @click.option("--check", is_flag=True, help="Exit 1 when GPU and fit disagree on any config.")
 @output_options
 def command(
@@ -121,7 +106,7 @@ def command(
     settings = Settings(
         compiler=compiler,
         extensions=scatter,
-        jobs=jobs or _cores(),
+        jobs=jobs or cores(),
         timeout_s=build_timeout,
         keep=Path(keep) if keep is not None else None,
         use_cache=not no_cache,
@@ -171,10 +156,6 @@ def _check_usage(
         raise click.UsageError("--only belongs to --library and --from.")
     if force and out is None:
         raise click.UsageError("--force belongs to --out.")
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _plans(

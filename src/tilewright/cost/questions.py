@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from tilewright.errors import InputError, nearest, shown
+from tilewright.cost.asking import check_whole, question_of
+from tilewright.errors import InputError, shown
 
 __all__ = [
     "COLLECTIVES",
@@ -99,59 +100,22 @@ def parse_question(raw: dict[str, Any]) -> Question:
 
     Raises InputError naming the field.
     """
-    op = raw.get("op")
-    kind = _TYPES.get(op) if isinstance(op, str) else None
-    if kind is None:
-        raise InputError("op", f"op must be one of {', '.join(_TYPES)}, not {shown(op)}.")
-    if None in raw.values():
-        raw = {key: value for key, value in raw.items() if value is not None}
-    try:
-        question: Question = msgspec.convert(raw, kind)
-    except msgspec.ValidationError as error:
-        raise _explain(str(error), raw, kind) from None
+    question = question_of(raw, _TYPES)
     check_question(question)
     return question
-
-
-def _explain(text: str, raw: dict[str, Any], kind: type[Any]) -> InputError:
-    fields = kind.__struct_fields__
-    for key in raw:
-        if key != "op" and key not in fields:
-            near = nearest(str(key), fields) or list(fields)
-            return InputError(
-                str(key), f"{shown(key)} is no field of this question; the nearest are {', '.join(near)}."
-            )
-    message, _, path = text.partition(" - at `$.")
-    if path:
-        field = path.rstrip("`")
-        return InputError(field, f"{field}: {message}, got {shown(raw.get(field))}.")
-    missing = message.partition("required field `")[2].rstrip("`")
-    if missing:
-        return InputError(missing, f"{missing} is missing; this question needs {', '.join(_needed(kind))}.")
-    return InputError("question", f"{message}.")
-
-
-def _needed(kind: type[Any]) -> list[str]:
-    return [field.name for field in msgspec.structs.fields(kind) if field.required]
-
-
-def _whole(name: str, value: int, high: int, low: int = 1) -> None:
-    # A bool is an int to Python; from Python code anything may come.
-    if type(value) is not int or not low <= value <= high:
-        raise InputError(name, f"{name} must be a whole number from {low} to {high:,}, not {shown(value)}.")
 
 
 def check_question(question: Question) -> None:
     """Raises InputError when a size is out of range or sizes do not fit together."""
     if type(question) is GemmQuestion:
-        _whole("m", question.m, MAX_EXTENT)
-        _whole("n", question.n, MAX_EXTENT)
-        _whole("k", question.k, MAX_EXTENT)
+        check_whole("m", question.m, MAX_EXTENT)
+        check_whole("n", question.n, MAX_EXTENT)
+        check_whole("k", question.k, MAX_EXTENT)
     elif type(question) is MoeQuestion:
         _check_moe(question)
     elif type(question) is AllreduceQuestion:
-        _whole("gpus", question.gpus, MAX_GPUS)
-        _whole("bytes", question.bytes, MAX_MESSAGE_BYTES)
+        check_whole("gpus", question.gpus, MAX_GPUS)
+        check_whole("bytes", question.bytes, MAX_MESSAGE_BYTES)
         if question.collective not in COLLECTIVES:
             raise InputError(
                 "collective", f"collective must be one of {', '.join(COLLECTIVES)}, not {shown(question.collective)}."
@@ -163,10 +127,10 @@ def check_question(question: Question) -> None:
 
 
 def _check_moe(question: MoeQuestion) -> None:
-    _whole("tokens", question.tokens, MAX_EXTENT)
-    _whole("hidden", question.hidden, MAX_EXTENT)
-    _whole("inter", question.inter, MAX_EXTENT)
-    _whole("experts", question.experts, MAX_EXPERTS)
-    _whole("topk", question.topk, question.experts)
-    _whole("tp", question.tp, min(MAX_GPUS, question.inter))
-    _whole("ep", question.ep, min(MAX_GPUS, question.experts))
+    check_whole("tokens", question.tokens, MAX_EXTENT)
+    check_whole("hidden", question.hidden, MAX_EXTENT)
+    check_whole("inter", question.inter, MAX_EXTENT)
+    check_whole("experts", question.experts, MAX_EXPERTS)
+    check_whole("topk", question.topk, question.experts)
+    check_whole("tp", question.tp, min(MAX_GPUS, question.inter))
+    check_whole("ep", question.ep, min(MAX_GPUS, question.experts))

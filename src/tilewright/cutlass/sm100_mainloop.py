@@ -11,14 +11,13 @@ from tilewright.cutlass import (
     sm100_blockwise,
     sm100_dense,
     sm100_mixed_input,
-    sm100_mma,
     sm100_sparse,
     sm100_tags,
 )
 from tilewright.cutlass.sm100_collective import Mainloop, MainloopKey
 from tilewright.cutlass.sm100_tags import Tag
 from tilewright.cutlass.sm100_versions import Sm100Rules, sm100_rules_for
-from tilewright.cutlass.verdict import Broken
+from tilewright.cutlass.verdict import Broken, no_collective
 
 _BUILDERS: Final[dict[str, Callable[[MainloopKey, Tag, Sm100Rules], Mainloop | Broken]]] = {
     "tensor_op": sm100_dense.lay_out,
@@ -37,9 +36,7 @@ def mainloop(key: MainloopKey) -> Mainloop | Broken:
     """Lay out the mainloop of `key`, or the first rule that it breaks in the order in which the compiler meets them."""
     tag = sm100_tags.resolve(key.schedule, key.op_class, key.grouped, *key.formats)
     if tag is None:
-        return Broken(
-            sm100_mma.NO_COLLECTIVE,
-            sm100_mma.NO_COLLECTIVE_AT,
+        return no_collective(
             f"No SM100 builder for {key.op_class} takes the schedule {key.schedule}: use 1sm or 2sm.",
         )
     return _BUILDERS[key.op_class](key, tag, sm100_rules_for(key.version))

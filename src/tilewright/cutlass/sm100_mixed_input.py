@@ -28,7 +28,7 @@ from tilewright.cutlass.sm100_collective import (
 from tilewright.cutlass.sm100_tags import Tag
 from tilewright.cutlass.sm100_versions import Sm100Rules
 from tilewright.cutlass.structs import Member, Struct, round_up, struct
-from tilewright.cutlass.verdict import Broken
+from tilewright.cutlass.verdict import Broken, no_collective
 from tilewright.formats.elements import ELEMENTS
 
 BUILDER: Final = "cutlass/gemm/collective/builders/sm100_mixed_input_umma_builder.inl"
@@ -117,9 +117,7 @@ def _operands(key: MainloopKey) -> Broken | None:
     ops = key.ops
     for name, alignment in ((ops.a, ops.align_a), (ops.b, ops.align_b)):
         if WORD_BYTES * alignment % TMA_ALIGNMENT:
-            return Broken(
-                sm100_mma.NO_COLLECTIVE,
-                sm100_mma.NO_COLLECTIVE_AT,
+            return no_collective(
                 f"Align {name} to a multiple of {TMA_ALIGNMENT // WORD_BYTES} elements.",
             )
     a, b = ELEMENTS[ops.a].bits, ELEMENTS[ops.b].bits

@@ -13,7 +13,7 @@ from typing import Final
 from tilewright.cutlass.operands import Operands
 from tilewright.cutlass.sm100_tags import SPARSITY, Instruction, Tag
 from tilewright.cutlass.sm100_versions import Sm100Rules
-from tilewright.cutlass.verdict import Broken
+from tilewright.cutlass.verdict import Broken, no_collective
 from tilewright.formats.elements import ELEMENTS
 
 COMMON: Final = "cutlass/gemm/collective/builders/sm100_common.inl"
@@ -21,8 +21,6 @@ SHARED: Final = "cutlass/gemm/collective/builders/sm1xx_common.inl"
 BUILDER: Final = "cutlass/gemm/collective/builders/sm100_umma_builder.inl"
 UMMA: Final = "cute/arch/mma_sm100_umma.hpp"
 TRAITS: Final = "cute/atom/mma_traits_sm100.hpp"
-NO_COLLECTIVE: Final = "Could not build a collective for given parameters."
-NO_COLLECTIVE_AT: Final = "cutlass/gemm/collective/collective_builder_decl.hpp"
 
 BYTE_BITS: Final = 8
 MAX_N: Final = 256
@@ -47,9 +45,7 @@ def aligned(ops: Operands, unpacked: bool, sparse: bool) -> Broken | None:
         compressed = SPARSITY if sparse and layout == "row" else 1
         needed = _UNPACKED_ALIGNMENT_BITS.get(bits, VECTOR_BITS) if unpacked else VECTOR_BITS
         if bits * alignment // compressed % needed:
-            return Broken(
-                NO_COLLECTIVE,
-                NO_COLLECTIVE_AT,
+            return no_collective(
                 f"TMA loads {name} in {needed // 8}-byte vectors: align it to {needed * compressed // bits} elements.",
             )
     return None
@@ -202,9 +198,7 @@ def scaled_inputs(tag: Tag, ops: Operands, sparse: bool) -> Broken | None:
     """`blockscaled::check_input_datatypes` and the asserts of `select_instr`."""
     a, b = ELEMENTS[ops.a], ELEMENTS[ops.b]
     if not (a.block_scaled and b.block_scaled):
-        return Broken(
-            NO_COLLECTIVE, NO_COLLECTIVE_AT, "Both operands need a block-scaled format (nvfp4, mxfp4, mxfp8...)."
-        )
+        return no_collective("Both operands need a block-scaled format (nvfp4, mxfp4, mxfp8...).")
     if a.scale != b.scale:
         return Broken(
             "Scale factor types for A and B should be the same.",

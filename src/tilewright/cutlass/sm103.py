@@ -13,10 +13,9 @@ from tilewright.cutlass.laid import Laid
 from tilewright.cutlass.sm100 import disagreement, epilogue_figures, kinds
 from tilewright.cutlass.sm100_epilogue_key import epilogue_key
 from tilewright.cutlass.sm100_kernel import Form
-from tilewright.cutlass.sm100_mma import NO_COLLECTIVE, NO_COLLECTIVE_AT
 from tilewright.cutlass.sm100_versions import sm100_rules_for
 from tilewright.cutlass.structs import Member
-from tilewright.cutlass.verdict import Broken, Entry
+from tilewright.cutlass.verdict import Broken, Entry, no_collective
 
 ARRAY_KERNEL: Final = "cutlass/gemm/kernel/sm103_blockscaled_gemm_array_tma_warpspecialized.hpp"
 
@@ -44,9 +43,7 @@ def lay_out(config: KernelConfig) -> Laid | list[Broken]:
         ]
     if config.op_class != "block_scaled":
         return [
-            Broken(
-                NO_COLLECTIVE,
-                NO_COLLECTIVE_AT,
+            no_collective(
                 f"No SM103 builder makes {config.op_class} kernels: a B300 runs the SM100 ones (arch sm100).",
             )
         ]

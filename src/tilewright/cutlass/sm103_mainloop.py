@@ -21,7 +21,7 @@ from tilewright.cutlass.sm100_collective import MainloopKey, operand_member, ten
 from tilewright.cutlass.sm100_tags import Tag
 from tilewright.cutlass.sm100_versions import sm100_rules_for
 from tilewright.cutlass.structs import Member, Struct, struct
-from tilewright.cutlass.verdict import Broken
+from tilewright.cutlass.verdict import Broken, no_collective
 from tilewright.formats.elements import ELEMENTS
 
 BUILDER: Final = "cutlass/gemm/collective/builders/sm103_blockscaled_umma_builder.inl"
@@ -89,9 +89,7 @@ def _refused(key: MainloopKey, tag: Tag, sm: int) -> Broken | None:
     ops, (m, n, k) = key.ops, key.tile
     a, b = ELEMENTS[ops.a], ELEMENTS[ops.b]
     if not (a.block_scaled and b.block_scaled):  # the builder's enable_if asks for pairs of element and scale
-        return Broken(
-            sm100_mma.NO_COLLECTIVE,
-            sm100_mma.NO_COLLECTIVE_AT,
+        return no_collective(
             "Both operands need a block-scaled FP4 format: nvfp4 or mxfp4.",
         )
     broken = sm100_mma.aligned(ops, unpacked=False, sparse=False)
@@ -151,9 +149,7 @@ def mainloop(key: MainloopKey) -> Mainloop | Broken:
     """Lay out the mainloop of `key`, or the first rule that it breaks in the order in which the compiler meets them."""
     found = resolve(key.schedule, key.grouped, key.formats[0])
     if found is None:
-        return Broken(
-            sm100_mma.NO_COLLECTIVE,
-            sm100_mma.NO_COLLECTIVE_AT,
+        return no_collective(
             f"The SM103 builder takes no schedule {key.schedule}: use 1sm or 2sm.",
         )
     tag, prefetch = found

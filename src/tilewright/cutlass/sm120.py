@@ -14,7 +14,7 @@ from tilewright.cutlass.epilogue_storage import Epilogue
 from tilewright.cutlass.laid import Laid
 from tilewright.cutlass.sm90_kernel import Kernel, Part
 from tilewright.cutlass.sm120_collective import Mainloop
-from tilewright.cutlass.verdict import Broken, Entry
+from tilewright.cutlass.verdict import Broken, Entry, no_collective
 from tilewright.cutlass.versions import rules_for
 
 SPARSE: Final = ("sparse", "block_scaled_sparse")
@@ -30,7 +30,7 @@ def lay_out(config: KernelConfig) -> Laid | list[Broken]:
     if config.op_class == "mixed_input":
         if config.narrow is not None and config.scale is not None:
             advice = "SM120 converts no operand: use FP8, FP6 or FP4 in any mix (tensor_op), or block-scaled formats."
-            return [Broken(sm120_collective.NO_COLLECTIVE, sm120_collective.NO_COLLECTIVE_AT, advice)]
+            return [no_collective(advice)]
         # without scales it is the plain builder (OpClassTensorOp) that gets the operands
         config = msgspec.structs.replace(config, op_class="tensor_op")
     epi = epilogue_model.epilogue(epilogue_model.epilogue_key(config))

@@ -14,8 +14,6 @@ from tilewright.cutlass.sm120_collective import (
     BLOCKSCALED_BUILDER,
     COLLECTIVE,
     MMA,
-    NO_COLLECTIVE,
-    NO_COLLECTIVE_AT,
     SF_GROUP,
     SF_ROWS,
     TMA_DESCRIPTOR,
@@ -33,7 +31,7 @@ from tilewright.cutlass.sm120_collective import (
     too_few,
 )
 from tilewright.cutlass.sm120_tags import Tag
-from tilewright.cutlass.verdict import Broken
+from tilewright.cutlass.verdict import Broken, no_collective
 from tilewright.cutlass.versions import BARRIER_PAIR_BYTES, Rules
 from tilewright.formats.elements import ELEMENTS, Element
 
@@ -64,15 +62,11 @@ def lay_out(
     a, b = ELEMENTS[ops.a], ELEMENTS[ops.b]
     for fmt, key in ((a, "a"), (b, "b")):
         if not fmt.block_scaled:
-            return Broken(
-                NO_COLLECTIVE,
-                NO_COLLECTIVE_AT,
+            return no_collective(
                 f"{key} = {fmt.name} carries no scale factors; use an nvfp4 or mx format.",
             )
     if rules.small_n and tag.pingpong and n < 16:
-        return Broken(
-            NO_COLLECTIVE, NO_COLLECTIVE_AT, "Pingpong kernels need N of 16 or more; use a cooperative schedule."
-        )
+        return no_collective("Pingpong kernels need N of 16 or more; use a cooperative schedule.")
     broken = (
         aligned(ops, tag.instruction == "mxf8f6f4")
         or _scale_types(a, b)

@@ -14,7 +14,7 @@ from tilewright.cutlass.laid import StageCount
 from tilewright.cutlass.operands import Operands
 from tilewright.cutlass.smem_atoms import ATOM_ROWS, pick_atom
 from tilewright.cutlass.structs import Member, Struct, round_up, struct
-from tilewright.cutlass.verdict import Broken, Entry
+from tilewright.cutlass.verdict import Broken, Entry, no_collective
 from tilewright.cutlass.versions import BARRIER_PAIR_BYTES
 from tilewright.formats.elements import ELEMENTS, Element
 
@@ -41,8 +41,6 @@ ARRAY_BUILDER: Final = "cutlass/gemm/collective/builders/sm120_array_mma_builder
 BLOCKWISE_BUILDER: Final = "cutlass/gemm/collective/builders/sm120_blockwise_mma_builder.inl"
 COMMON: Final = "cutlass/gemm/collective/builders/sm1xx_common.inl"
 MMA: Final = "cute/arch/mma_sm120.hpp"
-NO_COLLECTIVE: Final = "Could not build a collective for given parameters."
-NO_COLLECTIVE_AT: Final = "cutlass/gemm/collective/collective_builder_decl.hpp"
 
 COLLECTIVE: Final = {
     ("block_scaled", False): "cutlass/gemm/collective/sm120_blockscaled_mma_tma.hpp",
@@ -116,9 +114,7 @@ def aligned(ops: Operands, f8f6f4_subbyte: bool) -> Broken | None:
         fmt = ELEMENTS[name]
         if not _is_aligned(fmt, align, f8f6f4_subbyte):
             need = 128 if f8f6f4_subbyte and fmt.bits < 8 else -(-128 // fmt.bits)
-            return Broken(
-                NO_COLLECTIVE,
-                NO_COLLECTIVE_AT,
+            return no_collective(
                 f"Alignment {align} of {key} ({name}) is below what its TMA load needs; use {need} elements.",
             )
     return None

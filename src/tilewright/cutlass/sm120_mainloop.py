@@ -7,8 +7,8 @@ from functools import lru_cache
 from tilewright.cutlass import sm120_blockscaled, sm120_blockwise, sm120_dense, sm120_tags
 from tilewright.cutlass.config import DEFAULT_GRANULARITY, KernelConfig
 from tilewright.cutlass.operands import Operands, operands
-from tilewright.cutlass.sm120_collective import NO_COLLECTIVE, NO_COLLECTIVE_AT, Mainloop
-from tilewright.cutlass.verdict import Broken
+from tilewright.cutlass.sm120_collective import Mainloop
+from tilewright.cutlass.verdict import Broken, no_collective
 from tilewright.cutlass.versions import rules_for
 
 
@@ -50,9 +50,7 @@ def _mainloop(
     assert rules is not None, "callers check the release first"
     tag = sm120_tags.resolve(schedule, op_class, grouped)
     if tag is None:
-        return Broken(
-            NO_COLLECTIVE,
-            NO_COLLECTIVE_AT,
+        return no_collective(
             f"No SM120 {op_class} builder accepts the schedule {schedule}; leave it at auto.",
         )
     if op_class == "block_scaled":

@@ -10,9 +10,9 @@ from typing import Final
 
 from tilewright.cutlass import sm120_tags
 from tilewright.cutlass.operands import Operands
-from tilewright.cutlass.sm120_collective import COMMON, F8F6F4, NO_COLLECTIVE, NO_COLLECTIVE_AT, single_cta
+from tilewright.cutlass.sm120_collective import COMMON, F8F6F4, single_cta
 from tilewright.cutlass.sm120_tags import Tag
-from tilewright.cutlass.verdict import Broken
+from tilewright.cutlass.verdict import Broken, no_collective
 from tilewright.formats.elements import ELEMENTS, Element
 
 SPARSE_BUILDER: Final = "cutlass/gemm/collective/builders/sm120_sparse_mma_builder.inl"
@@ -32,7 +32,7 @@ def no_tag(schedule: str, op_class: str) -> Broken:
             f"The SM120 block-scaled sparse builder does not take the schedule {schedule}, and has no auto: use "
             "cooperative (KernelSparseTmaWarpSpecialized{Nvf4,Mxf4,Mxf8f6f4}Sm120)."
         )
-    return Broken(NO_COLLECTIVE, NO_COLLECTIVE_AT, advice)
+    return no_collective(advice)
 
 
 def plain(
@@ -72,7 +72,7 @@ def block_scaled(
     for fmt, key in ((a, "a"), (b, "b")):
         if not fmt.block_scaled:
             advice = f"{key} = {fmt.name} carries no scale factors; use an nvfp4 or mx format."
-            return Broken(NO_COLLECTIVE, NO_COLLECTIVE_AT, advice)
+            return no_collective(advice)
     wide = in_bytes(tag, a, b, ops)
     return (
         alignment(ops, tag.instruction == "mxf8f6f4" and (a.bits < 8 or b.bits < 8))
@@ -133,7 +133,7 @@ def alignment(ops: Operands, f8f6f4_subbyte: bool) -> Broken | None:
         if fmt.bits * align // stored % need:
             elements = -(-need // fmt.bits) * stored
             advice = f"Alignment {align} of {key} ({name}) is below what its TMA load needs; use {elements} elements."
-            return Broken(NO_COLLECTIVE, NO_COLLECTIVE_AT, advice)
+            return no_collective(advice)
     return None
 
 

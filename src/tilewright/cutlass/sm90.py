@@ -13,7 +13,7 @@ from tilewright.cutlass.sm90_epilogue import Direct
 from tilewright.cutlass.sm90_gmma import ATOM_M, atom_n
 from tilewright.cutlass.sm90_kernel import Kernel, Part
 from tilewright.cutlass.structs import Struct
-from tilewright.cutlass.verdict import Broken, Entry
+from tilewright.cutlass.verdict import Broken, Entry, no_collective
 from tilewright.cutlass.versions import parse_version
 from tilewright.formats.elements import ELEMENTS
 
@@ -40,7 +40,7 @@ def lay_out(config: KernelConfig) -> Laid | list[Broken]:
     """Lay out the types of `config`, or name the rule that they break first."""
     if config.op_class not in FAMILIES:
         return [
-            sm90_common.no_builder(
+            no_collective(
                 f"SM90 has no {config.op_class} MMA: its wgmma scales nothing in hardware. Use {', '.join(FAMILIES)}."
             )
         ]

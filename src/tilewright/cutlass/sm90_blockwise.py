@@ -19,7 +19,6 @@ from tilewright.cutlass.sm90_common import (
     divides,
     finish,
     multicast,
-    no_builder,
     one_stage,
     operand_member,
     operand_why,
@@ -29,7 +28,7 @@ from tilewright.cutlass.sm90_gmma import atom_k, select, smem_atom
 from tilewright.cutlass.sm90_tags import Tag
 from tilewright.cutlass.sm90_versions import GMMA_BUILDER, Sm90Rules
 from tilewright.cutlass.structs import Member, round_up, struct
-from tilewright.cutlass.verdict import Broken
+from tilewright.cutlass.verdict import Broken, no_collective
 from tilewright.formats.elements import ELEMENTS
 
 PROMOTION: Final = 4
@@ -43,7 +42,9 @@ UNNAMED: Final = "static assertion failed"
 def mainloop(p: Problem, tag: Tag, rules: Sm90Rules) -> Mainloop | Broken:
     """Lay out a blockwise mainloop, or name the rule that it breaks first."""
     if tag.family != "blockwise":
-        return no_builder(f"{tag.name} takes no scales: use the cooperative or pingpong schedule of blockwise kernels.")
+        return no_collective(
+            f"{tag.name} takes no scales: use the cooperative or pingpong schedule of blockwise kernels."
+        )
     if p.scale_k_major and not rules.blockwise_name:
         return Broken(
             'too many arguments for alias template "cutlass::detail::Sm90BlockwiseScaleConfig"',
@@ -51,7 +52,7 @@ def mainloop(p: Problem, tag: Tag, rules: Sm90Rules) -> Mainloop | Broken:
             "Before CUTLASS 4.2.0 scales of SM90 are MN-major: set scale_major to mn.",
         )
     if p.register_a:
-        return no_builder("Blockwise kernels read A and B from shared memory: store both K-major.")
+        return no_collective("Blockwise kernels read A and B from shared memory: store both K-major.")
     broken = alignment(p)
     if broken:
         return broken

@@ -34,8 +34,6 @@ MIN_STAGES: Final = 2
 WARP_GROUP: Final = 128
 
 COLLECTIVE: Final = "cutlass/gemm/collective/sm90_mma_{}.hpp"
-NO_COLLECTIVE: Final = "Could not build a collective for given parameters."
-NO_COLLECTIVE_AT: Final = "cutlass/gemm/collective/collective_builder_decl.hpp"
 
 _FP8: Final = frozenset({"e4m3", "e5m2"})
 
@@ -153,11 +151,6 @@ class Mainloop:
     device_rule: Broken | None = None
     """A rule of the operands that only the whole kernel shows: TMA cannot be handed one stage of them, or multicast
     it over the cluster."""
-
-
-def no_builder(advice: str) -> Broken:
-    """No specialisation of CollectiveBuilder takes the config."""
-    return Broken(NO_COLLECTIVE, NO_COLLECTIVE_AT, advice)
 
 
 def alignment(p: Problem, text: str = "Should meet TMA alignment requirement") -> Broken | None:

@@ -90,11 +90,11 @@ def _epilogue(key: EpilogueKey, align_c: int, align_d: int) -> Epilogue | Direct
         return _direct(key)
     schedule = TMA.get(key.schedule)
     if schedule is None:
-        return _no_builder(f"The SM90 epilogue builder takes none but auto, {', '.join((*TMA, *DIRECT))}.")
+        return _no_collective(f"The SM90 epilogue builder takes none but auto, {', '.join((*TMA, *DIRECT))}.")
     return _staged(key, schedule, align_c, align_d, sm90_rules(key.version))
 
 
-def _no_builder(advice: str) -> Broken:
+def _no_collective(advice: str) -> Broken:
     return Broken(
         "Could not build a collective epilogue for given parameters.",
         "cutlass/epilogue/collective/collective_builder.hpp",
@@ -111,7 +111,7 @@ def _direct(key: EpilogueKey) -> Direct | Broken:
                 EPILOGUE_BUILDER,
                 f"{key.fusion} needs tma_warp_specialized, cooperative or not, or their ptr_array forms.",
             )
-        return _no_builder(f"An epilogue without shared memory has no fusion; {key.fusion} needs a TMA epilogue.")
+        return _no_collective(f"An epilogue without shared memory has no fusion; {key.fusion} needs a TMA epilogue.")
     if key.d == "void":
         return Broken("D is void", EPILOGUE_BUILDER, "Give d a type: this epilogue stores D and nothing else.")
     array = name != AUTO_IS

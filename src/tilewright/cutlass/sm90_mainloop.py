@@ -23,7 +23,6 @@ from tilewright.cutlass.sm90_common import (
     divides,
     finish,
     multicast,
-    no_builder,
     one_stage,
     operand_member,
     operand_why,
@@ -33,7 +32,7 @@ from tilewright.cutlass.sm90_gmma import select, smem_atom
 from tilewright.cutlass.sm90_tags import TAGS, Tag
 from tilewright.cutlass.sm90_versions import GMMA_BUILDER, sm90_rules
 from tilewright.cutlass.structs import Member, struct
-from tilewright.cutlass.verdict import Broken
+from tilewright.cutlass.verdict import Broken, no_collective
 from tilewright.cutlass.versions import BARRIER_PAIR_BYTES
 
 _TRANSPOSED = {"row": "col", "col": "row"}
@@ -87,13 +86,13 @@ def mainloop(p: Problem) -> Mainloop | Broken:
     else:
         tag = sm90_tags.resolve(p.schedule, p.op_class, p.grouped, rules)
     if tag is None:
-        return no_builder(f"No SM90 {p.op_class} builder accepts the schedule {p.schedule}.")
+        return no_collective(f"No SM90 {p.op_class} builder accepts the schedule {p.schedule}.")
     if p.op_class == "sparse":
         return sm90_sparse.mainloop(p, tag)
     if p.op_class == "blockwise":
         return sm90_blockwise.mainloop(p, tag, rules)
     if tag.family == "blockwise":
-        return no_builder(f"{tag.name} takes operands with software scales: set op_class to blockwise.")
+        return no_collective(f"{tag.name} takes operands with software scales: set op_class to blockwise.")
     if tag.family == "fast_accum":
         return _fast_accumulation(p, tag)
     if tag.loads == "cp_async":
@@ -101,7 +100,7 @@ def mainloop(p: Problem) -> Mainloop | Broken:
     if not p.register_a:
         return _shared_a(p, tag)
     if tag.loads == "tma_unspecialised":
-        return no_builder(
+        return no_collective(
             "KernelTma reads A and B from shared memory: both must be K-major, or 16-bit, and of the same width."
         )
     return sm90_register_a.mainloop(p, tag, rules)

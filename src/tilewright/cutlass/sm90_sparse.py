@@ -17,7 +17,6 @@ from tilewright.cutlass.sm90_common import (
     alignment,
     finish,
     multicast,
-    no_builder,
     one_stage,
     operand_why,
     too_few,
@@ -25,7 +24,7 @@ from tilewright.cutlass.sm90_common import (
 from tilewright.cutlass.sm90_gmma import SPARSITY, select, smem_atom, sparse_smem_atom
 from tilewright.cutlass.sm90_tags import Tag
 from tilewright.cutlass.structs import Member, struct
-from tilewright.cutlass.verdict import Broken
+from tilewright.cutlass.verdict import Broken, no_collective
 from tilewright.cutlass.versions import BARRIER_PAIR_BYTES
 
 BUILDER: Final = "cutlass/gemm/collective/builders/sm90_sparse_gmma_builder.inl"
@@ -40,7 +39,7 @@ METADATA_BITS: Final = {8: 1, 16: 1, 32: 2}
 def mainloop(p: Problem, tag: Tag) -> Mainloop | Broken:
     """Lay out a sparse mainloop, or name the rule that it breaks first."""
     if tag.array or tag.loads != "tma" or tag.family == "blockwise":
-        return no_builder(f"No sparse SM90 builder accepts {tag.name}: use basic, cooperative, pingpong or auto.")
+        return no_collective(f"No sparse SM90 builder accepts {tag.name}: use basic, cooperative, pingpong or auto.")
     fast = tag.family == "fast_accum"
     if p.register_a and not fast:
         return Broken(

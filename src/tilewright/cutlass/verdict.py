@@ -19,6 +19,12 @@ class Broken(NamedTuple):
         return f"{self.text} ({self.where}). {self.advice}"
 
 
+def no_collective(advice: str) -> Broken:
+    """What the builder's declaration says where none of its specialisations takes a config."""
+    text = "Could not build a collective for given parameters."
+    return Broken(text, "cutlass/gemm/collective/collective_builder_decl.hpp", advice)
+
+
 class Entry(NamedTuple):
     """One line of a budget before absolute offsets are known: path, offset in its parent, bytes, alignof, reason."""
 

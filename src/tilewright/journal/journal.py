@@ -4,44 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import msgspec
 
 from tilewright.errors import InputError, shown
 from tilewright.journal.experiment import Experiment, Recorded, check
-from tilewright.store.database import open_readable, open_writable, patiently
+from tilewright.store.database import patiently
+from tilewright.store.opened import StoreFile
 from tilewright.store.result import canonical
 
 _DECODER = msgspec.json.Decoder(Experiment)
 
 
-class Journal:
-    """The experiments in a store. Opened with `append_to` to write, `read` to read; closes with `with`."""
-
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
-        self._connection = connection
-        self.path = path
-
-    @classmethod
-    def append_to(cls, path: Path) -> Self:
-        """Open `path` for appending; it is made where it is missing. Raises InputError where it cannot be used."""
-        return cls(open_writable(path), path)
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Open `path` for reading only. Raises InputError where it is missing or no store."""
-        return cls(open_readable(path), path)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._connection.close()
+class Journal(StoreFile):
+    """The experiments in a store."""
 
     def record(self, experiment: Experiment) -> Recorded:
         """Append `experiment`; the same one is kept once.

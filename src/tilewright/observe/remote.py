@@ -7,7 +7,7 @@ from typing import Final
 
 from tilewright.errors import InputError, ToolError, shown
 from tilewright.observe.script import script
-from tilewright.plan.snapshot import MAX_SNAPSHOT_BYTES
+from tilewright.observe.snapshot import MAX_SNAPSHOT_BYTES
 
 CONNECT_S: Final = 15
 """How long a host may take to answer at all."""

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from tilewright.plan.finding import Claim, Evidence, Kind
-from tilewright.plan.triton_tile import fused_moe_bytes
-from tilewright.plan.versions import within
+from tilewright.triton_.tile import fused_moe_bytes
+from tilewright.versions import within
 
 
 class TritonTile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

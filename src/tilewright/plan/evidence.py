@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from tilewright.plan.finding import Evidence
-from tilewright.plan.versions import within
+from tilewright.versions import within
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

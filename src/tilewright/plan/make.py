@@ -13,15 +13,15 @@ from tilewright.models.legality import tp_verdict
 from tilewright.models.memory import Parallel
 from tilewright.models.names import resolve_model
 from tilewright.models.records import Model
+from tilewright.observe.snapshot import Snapshot, load_snapshot
 from tilewright.plan.engines import ENGINES, TITLES
 from tilewright.plan.finding import Claim, Draft, Fact, Outcome, Plan, Rejected
 from tilewright.plan.launch_check import checked
 from tilewright.plan.log import scan_log
 from tilewright.plan.ranking import rank
 from tilewright.plan.registry import Need, Rule, rules
-from tilewright.plan.snapshot import Snapshot, load_snapshot
 from tilewright.plan.target import Target
-from tilewright.plan.versions import version_key
+from tilewright.versions import version_key
 
 if TYPE_CHECKING:
     from tilewright.journal.experiment import Recorded

@@ -48,7 +48,7 @@ def scenario(target: Target) -> Scenario | None:
 @lru_cache(maxsize=_KEPT)
 def _server(target: Target, parallel: Parallel) -> Scenario | None:
     """`scenario` in another layout; None where the checkpoint cannot be cut into it."""
-    from tilewright.serving.scenario import Scenario, kv_layout_of, moe_family
+    from tilewright.serving.scenario import Scenario, kv_layout_of, moe_family, runs_sparse
 
     model = target.model
     if not target.gpu.bandwidth().value or parallel.pp > len(model.main_layers):
@@ -56,7 +56,7 @@ def _server(target: Target, parallel: Parallel) -> Scenario | None:
     if tp_verdict(model, parallel, model.checkpoint).problems:
         return None  # the layout cannot be cut: the rule tp_shape says so
     # Sparse (DSA) kernels of SGLang serve SM90 and SM100; on SM12x it runs dense MLA (serving.scenario).
-    sparse = model.indexer is not None and not (target.engine == "sglang" and target.sm12x)
+    sparse = runs_sparse(model, target.engine, target.gpu)
     dtype = flag(target.snapshot, "--kv-cache-dtype")
     backend = flag(target.snapshot, "--moe-runner-backend", "--moe-backend")
     try:

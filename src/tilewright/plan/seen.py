@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from statistics import median
 
-from tilewright.plan.snapshot import Gpu, Snapshot
+from tilewright.observe.snapshot import Gpu, Snapshot
 
 IDLE_UTILISATION = 5.0
 """Percent; below it NVML saw hardly any kernel in its window."""

@@ -18,11 +18,11 @@ from tilewright.models.checkpoint import COMPONENTS, Checkpoint
 from tilewright.models.formats import WeightFormat, weight_format
 from tilewright.models.memory import GpuMemory, Parallel, component_formats, gpu_memory
 from tilewright.models.records import Model
+from tilewright.observe.snapshot import Snapshot
 from tilewright.plan.claims import Reader
 from tilewright.plan.engines import CONTEXT_FLAGS, SHARE_FLAGS, TITLES, launch, layout_flags, memory_share
 from tilewright.plan.log import Hit
 from tilewright.plan.seen import flag
-from tilewright.plan.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from tilewright.plan.library import LibraryView

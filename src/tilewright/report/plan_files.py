@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
-import tempfile
 from pathlib import Path
 
 from tilewright.errors import InputError, shown
+from tilewright.report.write_file import write_temp
 
 SEAL = "<!-- written by tilewright plan; sha256 of the text above: "
 _SEAL_END = " -->"
@@ -68,29 +67,12 @@ def check_ours(path: Path) -> None:
         raise _refuse(path, why)
 
 
-def _write_temp(folder: Path, name: str, content: bytes) -> str:
-    handle, temp = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temp).chmod(0o666 & ~umask)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(temp).unlink()
-        raise
-    return temp
-
-
 def _place(out: Path, paths: tuple[Path, Path], contents: tuple[bytes, bytes]) -> None:
     """Both files, each whole before either takes its name."""
     temps: list[str] = []
     try:
         for path, content in zip(paths, contents, strict=True):
-            temps.append(_write_temp(out, path.name, content))
+            temps.append(write_temp(out, path.name, content))
         for path, temp in zip(paths, list(temps), strict=True):
             Path(temp).replace(path)
             temps.remove(temp)

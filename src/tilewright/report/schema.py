@@ -153,7 +153,7 @@ _TYPES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "verify": ("tilewright.verify.model", ("Verification",)),
     "fix": ("tilewright.libraries.flashinfer.fix", ("Fix",)),
     "plan": ("tilewright.plan.finding", ("Plan",)),
-    "observe": ("tilewright.plan.snapshot", ("Snapshot",)),
+    "observe": ("tilewright.observe.snapshot", ("Snapshot",)),
     "inspect": ("tilewright.binary.model", ("Report",)),
     "gpus": ("tilewright.report.schema", ("GpusDocument",)),
     "models": ("tilewright.report.schema", ("ModelsDocument",)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +12,7 @@ from tilewright.serving.coefficients import Coefficients
 from tilewright.serving.kernels import reached_bandwidth
 from tilewright.serving.profile import LayerKind
 from tilewright.serving.scenario import Scenario
+from tilewright.versions import release_of
 
 __all__ = ["Mixing", "mixing", "scans"]
 
@@ -41,12 +41,6 @@ _SCANNING: Final[tuple[tuple[str, tuple[int, ...], tuple[int, ...], float], ...]
     ("sglang", (), (0, 5, 9), 1.0),
     ("vllm", (0, 17, 1), (0, 17, 1), 0.5),
 )
-_NUMBERS: Final = re.compile(r"\d{1,6}")
-
-
-def _release(text: str) -> tuple[int, ...]:
-    """The first three numbers of a version: 0.17.1rc1 -> (0, 17, 1)."""
-    return tuple(int(part) for part in _NUMBERS.findall(text[:64])[:3])
 
 
 def scans(scenario: Scenario) -> float:
@@ -61,7 +55,7 @@ def scans(scenario: Scenario) -> float:
             continue
         if scenario.engine_version is None:
             return 0.0 if first else weight
-        return weight if first <= _release(scenario.engine_version) <= last else 0.0
+        return weight if first <= release_of(scenario.engine_version, "engine_version") <= last else 0.0
     return 0.0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from pathlib import Path
 from typing import Final
@@ -11,6 +10,7 @@ from tilewright.models.checkpoint import Checkpoint
 from tilewright.models.records import Model
 from tilewright.serving.memory import ServerMemory
 from tilewright.serving.scenario import Scenario
+from tilewright.versions import release_of
 
 __all__ = ["context_length", "launch_line", "launch_notes", "served_name", "servers"]
 
@@ -41,12 +41,11 @@ def context_length(model: Model, memory: ServerMemory, wanted: int = 0) -> int:
 _NAMED_ATTENTION_DP: Final = (0, 5, 23)
 """The SGLang release whose arguments were read with --attn-dp-size; before it, --enable-dp-attention made the data
 parallel ranks share one tensor-parallel group."""
-_NUMBERS: Final = re.compile(r"\d{1,6}")
 
 
 def _before(version: str | None, release: tuple[int, ...]) -> bool:
     """Whether an engine's version is known and older than `release`."""
-    return version is not None and tuple(int(part) for part in _NUMBERS.findall(version[:64])[:3]) < release
+    return version is not None and release_of(version, "engine_version") < release
 
 
 def servers(scenario: Scenario) -> int:

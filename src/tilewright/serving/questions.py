@@ -5,12 +5,13 @@ A question is plain data as it comes from JSON; `tilewright.serving.scenario` re
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final, cast
 
 import msgspec
 
-from tilewright.errors import InputError, nearest, shown
+from tilewright.cost.asking import check_whole, question_of
+from tilewright.errors import InputError, shown
+from tilewright.versions import release_of
 
 __all__ = [
     "MAX_CONCURRENCY",
@@ -91,56 +92,10 @@ class PrefillQuestion(_Common, frozen=True, kw_only=True, tag_field="op", tag="p
 
 
 ServingQuestion = DecodeQuestion | PrefillQuestion
-_VERSION: Final = re.compile(r"v?\d")
 _TYPES: Final[dict[str, type[DecodeQuestion] | type[PrefillQuestion]]] = {
     "decode": DecodeQuestion,
     "prefill": PrefillQuestion,
 }
-
-
-_WORDS: Final[dict[str, str]] = {
-    "int": "a whole number", "float": "a number", "str": "a string", "bool": "true or false",
-    "array": "a list", "object": "an object",
-}  # fmt: skip
-
-
-def _plain(message: str) -> str:
-    """msgspec's message without its type names: Expected `int | null`, got `str` -> expected a whole number."""
-    wanted = message.partition(", got ")[0]
-    found = re.fullmatch(r"Expected `(.+)`", wanted)
-    if found is None:
-        return wanted
-    kinds = [_WORDS.get(kind, kind) for kind in str(found[1]).split(" | ") if kind != "null"]
-    return f"expected {' or '.join(kinds)}"
-
-
-def _at(raw: dict[str, Any], path: str) -> Any:
-    """What stands at a path such as checkpoint.format; the deepest part that is there."""
-    value: Any = raw
-    for key in path.split("."):
-        if not isinstance(value, dict):
-            break
-        value = cast("dict[str, Any]", value).get(key)
-    return value
-
-
-def _explain(text: str, raw: dict[str, Any], kind: type[Any]) -> InputError:
-    fields = kind.__struct_fields__
-    for key in raw:
-        if key != "op" and key not in fields:
-            near = nearest(str(key), fields) or list(fields)
-            return InputError(
-                str(key), f"{shown(key)} is no field of this question; the nearest are {', '.join(near)}."
-            )
-    message, _, path = text.partition(" - at `$.")
-    if path:
-        field = path.rstrip("`")
-        return InputError(field, f"{field}: {_plain(message)}, not {shown(_at(raw, field))}.")
-    missing = message.partition("required field `")[2].rstrip("`")
-    if missing:
-        needed = [field.name for field in msgspec.structs.fields(kind) if field.required]
-        return InputError(missing, f"{missing} is missing; this question needs {', '.join(needed)}.")
-    return InputError("question", f"{message}.")
 
 
 def parse_serving_question(raw: dict[str, Any]) -> ServingQuestion:
@@ -148,42 +103,28 @@ def parse_serving_question(raw: dict[str, Any]) -> ServingQuestion:
 
     Raises InputError naming the field.
     """
-    op = raw.get("op")
-    kind = _TYPES.get(op) if isinstance(op, str) else None
-    if kind is None:
-        raise InputError("op", f"op must be one of {', '.join(_TYPES)}, not {shown(op)}.")
-    if None in raw.values():
-        raw = {key: value for key, value in raw.items() if value is not None}
     checkpoint = raw.get("checkpoint")
     if isinstance(checkpoint, dict) and checkpoint:
         given = cast("dict[str, Any]", checkpoint)
         raw = {**raw, "checkpoint": {key: value for key, value in given.items() if value is not None} or None}
-    try:
-        question: ServingQuestion = msgspec.convert(raw, kind)
-    except msgspec.ValidationError as error:
-        raise _explain(str(error), raw, kind) from None
+    question = question_of(raw, _TYPES)
     check_serving_question(question)
     return question
-
-
-def _whole(name: str, value: object, high: int, low: int = 1) -> None:
-    if type(value) is not int or not low <= value <= high:
-        raise InputError(name, f"{name} must be a whole number from {low:,} to {high:,}, not {shown(value)}.")
 
 
 def check_serving_question(question: ServingQuestion) -> None:
     """Raises InputError when a size is out of range or sizes do not fit together."""
     for name in ("gpus", "pp", "ep", "dcp", "attention_dp"):
-        _whole(name, getattr(question, name), MAX_GPUS)
+        check_whole(name, getattr(question, name), MAX_GPUS)
     if question.tp is not None:
-        _whole("tp", question.tp, MAX_GPUS)
-    _whole("concurrency", question.concurrency, MAX_CONCURRENCY)
-    _whole("context", question.context, MAX_CONTEXT, 0)
-    _whole("speculative_tokens", question.speculative_tokens, MAX_SPECULATIVE, 0)
+        check_whole("tp", question.tp, MAX_GPUS)
+    check_whole("concurrency", question.concurrency, MAX_CONCURRENCY)
+    check_whole("context", question.context, MAX_CONTEXT, 0)
+    check_whole("speculative_tokens", question.speculative_tokens, MAX_SPECULATIVE, 0)
     if isinstance(question, PrefillQuestion):
-        _whole("prompt_tokens", question.prompt_tokens, MAX_CONTEXT)
+        check_whole("prompt_tokens", question.prompt_tokens, MAX_CONTEXT)
         if question.chunk_tokens is not None:
-            _whole("chunk_tokens", question.chunk_tokens, MAX_CONTEXT)
+            check_whole("chunk_tokens", question.chunk_tokens, MAX_CONTEXT)
     length = question.acceptance_length
     if length is not None:
         most = question.speculative_tokens + 1
@@ -193,11 +134,7 @@ def check_serving_question(question: ServingQuestion) -> None:
                 f"acceptance_length counts the tokens gained a step: from 1 to speculative_tokens + 1 = {most}, "
                 f"not {shown(length)}.",
             )
-    if question.engine_version is not None and not _VERSION.match(question.engine_version):
-        raise InputError(
-            "engine_version",
-            f"{shown(question.engine_version)} is no version number; give it as the package reports it, "
-            "for example 0.5.9.",
-        )
+    if question.engine_version is not None:
+        release_of(question.engine_version, "engine_version")
     if question.attention not in (None, "dense", "sparse"):
         raise InputError("attention", f"attention must be dense or sparse, not {shown(question.attention)}.")

@@ -180,6 +180,12 @@ def _gpu(name: str) -> Gpu:
     return resolve_gpu(name)
 
 
+def runs_sparse(model: Model, engine: str, gpu: Gpu) -> bool:
+    """Whether the engine reads only the tokens that the model's indexer picks: the kernels of SGLang's DSA need SM90
+    or SM100, on SM12x it runs dense MLA."""
+    return model.indexer is not None and not (engine == "sglang" and gpu.arch in ("sm120", "sm121"))
+
+
 def scenario_of(question: ServingQuestion) -> Scenario:
     """The question with its names resolved. Raises InputError or UnknownNameError naming the field."""
     check_serving_question(question)
@@ -192,13 +198,12 @@ def scenario_of(question: ServingQuestion) -> Scenario:
         raise InputError("tp", f"{model.name} cannot be cut this way: {refusal}; choose another tp, ep or checkpoint.")
     if parallel.pp > len(model.main_layers):
         raise InputError("pp", f"pp must not exceed the model's {len(model.main_layers):,} layers.")
-    sparse = question.attention == "sparse" or (question.attention is None and model.indexer is not None)
+    sparse = question.attention == "sparse"
     assumed: list[str] = []
     if question.attention == "sparse" and model.indexer is None:
         raise InputError("attention", f"{model.name} has no sparse attention; use dense or leave it out.")
     if question.attention is None and model.indexer is not None:
-        # Who runs sparse attention where: the kernels of SGLang's DSA need SM90 or SM100, on SM12x it runs dense MLA.
-        sparse = not (engine == "sglang" and gpu.arch in ("sm120", "sm121"))
+        sparse = runs_sparse(model, engine, gpu)
         assumed.append(f"{'sparse' if sparse else 'dense'} attention")
     kv_layout = kv_layout_of(model, checkpoint, engine, sparse, question.kv_dtype)
     if (

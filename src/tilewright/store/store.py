@@ -5,14 +5,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
 from tilewright.errors import InputError, shown
-from tilewright.store.database import open_readable, open_writable, patiently
+from tilewright.store.database import patiently
+from tilewright.store.opened import StoreFile
 from tilewright.store.result import Result, Stored, check, digest_of, key_of
 
 _INSERT = """INSERT OR IGNORE INTO results
@@ -41,33 +40,8 @@ def _holds(have: dict[str, Any], wanted: dict[str, Any]) -> bool:
     return all(name in have and have[name] == value for name, value in wanted.items())
 
 
-class Store:
-    """A result store. Opened with `Store.append_to(path)` to write, `Store.read(path)` to read; closes with `with`."""
-
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
-        self._connection = connection
-        self.path = path
-
-    @classmethod
-    def append_to(cls, path: Path) -> Self:
-        """Open `path` for appending; it is made where it is missing. Raises InputError where it cannot be used."""
-        return cls(open_writable(path), path)
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Open `path` for reading only. Raises InputError where it is missing or no store."""
-        return cls(open_readable(path), path)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._connection.close()
+class Store(StoreFile):
+    """The results in a store."""
 
     def append(self, results: Iterable[Result]) -> int:
         """Store `results` in one transaction: all of them or none; how many were new (the same one is kept once).

@@ -6,11 +6,12 @@ read gets both readings, and so a bound where they differ.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Final
 
+from tilewright.errors import InputError
 from tilewright.triton_.model import Operands, TritonConfig
+from tilewright.versions import version_key
 
 
 @dataclass(frozen=True)
@@ -79,17 +80,15 @@ KERNELS: Final[dict[str, KernelInfo]] = {
 }  # fmt: skip
 
 
-def version_key(text: str) -> tuple[int, ...]:
-    """`0.5.12.post1` as numbers that compare; a local part (`+cu130`) does not count."""
-    return tuple(int(part) for part in re.findall(r"\d+", text.partition("+")[0])[:6])
-
-
 def features_of(kernel: str, version: str | None) -> tuple[Features, ...]:
     """What `version` (None: the newest read) of a kernel may do: one reading, or two around a version not read."""
     read = KERNELS[kernel].read
     if version is None:
         return (read[-1][1],)
-    key = version_key(version)
+    try:
+        key = version_key(version)
+    except InputError:
+        return (read[0][1],)  # a tree that does not say which release it is counts as the oldest that was read
     older = [features for known, features in read if version_key(known) <= key]
     newer = [features for known, features in read if version_key(known) >= key]
     around = [*older[-1:], *newer[:1]]

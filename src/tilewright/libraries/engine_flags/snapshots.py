@@ -15,16 +15,11 @@ import msgspec
 
 from tilewright.errors import UnknownNameError
 from tilewright.libraries.engine_flags.model import FlagSet
+from tilewright.versions import release_of
 
 __all__ = ["snapshot", "snapshot_versions"]
 
 _FILE: Final = re.compile(r"(sglang|vllm)-(.+)\.json\.gz")
-
-
-def _key(version: str) -> tuple[int, ...]:
-    """The release number of a version; what follows it (rc, post, local part) is not told apart."""
-    hit = re.match(r"\D{0,2}(\d{1,9}(?:\.\d{1,9}){0,5})", version)
-    return tuple(int(part) for part in hit.group(1).split(".")) if hit else ()
 
 
 @lru_cache(maxsize=1)
@@ -33,7 +28,7 @@ def _packaged() -> dict[str, tuple[str, ...]]:
     for item in files("tilewright.data").joinpath("engine_flags").iterdir():
         if hit := _FILE.fullmatch(item.name):
             found[hit[1]].append(hit[2])
-    return {engine: tuple(sorted(versions, key=_key)) for engine, versions in found.items()}
+    return {engine: tuple(sorted(versions, key=release_of)) for engine, versions in found.items()}
 
 
 def snapshot_versions(engine: str) -> tuple[str, ...]:
@@ -53,10 +48,13 @@ def snapshot(engine: str, version: str | None = None) -> FlagSet:
 
     Raises:
         UnknownNameError: no flags of the engine are packaged.
+        InputError: `version` is no version number.
     """
     known = snapshot_versions(engine)
     if not known:
         raise UnknownNameError("engine", engine, ("sglang", "vllm"))
-    asked = _key(version) if version else ()
-    fitting = [item for item in known if not asked or _key(item) <= asked]
+    if version is None:
+        return _load(engine, known[-1])
+    asked = release_of(version, "engine_version")
+    fitting = [item for item in known if release_of(item) <= asked]
     return _load(engine, fitting[-1] if fitting else known[0])

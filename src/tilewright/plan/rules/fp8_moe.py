@@ -9,7 +9,7 @@ from tilewright.plan.evidence import entries, published
 from tilewright.plan.finding import Draft, Evidence, Fix, Gain, Outcome, Rejected
 from tilewright.plan.registry import Rule
 from tilewright.plan.target import Target
-from tilewright.plan.triton_tile import fused_moe_bytes, max_stages
+from tilewright.triton_.tile import fused_moe_bytes, max_stages
 
 _ADDED = re.compile(r"\s*(\(.*\)|\d+ GB)\s*$")
 DEFAULT_TILE = (128, 256, 128)

@@ -9,7 +9,7 @@ from tilewright.plan.finding import Draft, Evidence, Fix, Gain, Outcome
 from tilewright.plan.registry import Rule
 from tilewright.plan.rules.memory_fit import gib
 from tilewright.plan.target import Target
-from tilewright.plan.versions import within
+from tilewright.versions import within
 
 NEW_NAME_SINCE = ">=0.5.23"
 """SGLang 0.5.23 calls the flag --cuda-graph-max-bs-decode; when the name changed was not read."""

@@ -11,7 +11,7 @@ from tilewright.plan.evidence import published
 from tilewright.plan.finding import Draft, Evidence, Fact, Fix, Gain, Outcome, Rejected
 from tilewright.plan.registry import Rule
 from tilewright.plan.target import Target, served_name
-from tilewright.plan.versions import within
+from tilewright.versions import within
 
 
 def run(target: Target) -> Iterator[Outcome]:

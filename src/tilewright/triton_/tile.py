@@ -1,4 +1,4 @@
-"""Shared memory of the Triton fused-MoE kernels for the plan's arithmetic, from the model of `tilewright.triton_`."""
+"""Shared memory of a fused-MoE tile in two numbers, for those who reason about tiles and not about one kernel."""
 
 from __future__ import annotations
 

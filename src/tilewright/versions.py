@@ -18,6 +18,7 @@ _VERSION = re.compile(
     r"(?:[._-]?dev\d{0,12})?(?:\+[A-Za-z0-9.]{1,64})?",
     re.ASCII,
 )
+_LEADING = re.compile(r"\s*v?(\d{1,6}(?:\.\d{1,6}){0,5})", re.ASCII)
 _CLAUSE = re.compile(r"(>=|<=|==|>|<)\s*(\S+)")
 
 _PRE_ORDER = {"dev": 0, "a": 1, "alpha": 1, "b": 2, "beta": 2, "c": 3, "rc": 3}
@@ -25,6 +26,19 @@ _FINAL = 4
 """Orders after every pre-release of the same number."""
 
 Key = tuple[tuple[int, ...], int, int, int]
+
+
+@lru_cache(maxsize=256)
+def release_of(text: str, field: str = "version") -> tuple[int, ...]:
+    """The release number that `text` begins with (0.17.1rc1 and 0.17.1+cu130 -> (0, 17, 1)), whatever follows it.
+
+    For what a release reads or does, which its candidates and builds share. Raises InputError on what is no version.
+    """
+    found = _LEADING.match(text)
+    if found is None:
+        msg = f"{field} {shown(text)} is no version number; give it as the package reports it, for example 0.5.9."
+        raise InputError(field, msg)
+    return tuple(int(part) for part in found[1].split("."))
 
 
 @lru_cache(maxsize=256)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+# A runner that was started in the background ignores Ctrl-C, and every program that a test starts would too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 DATA = Path(__file__).parent / "data"
 REPO = Path(__file__).parent.parent

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tilewright.calibrate.results import groups_of, joined
+from tilewright.cli.main import invoke
 from tilewright.store import Result, Store
 
 
@@ -70,3 +71,10 @@ def test_a_kernel_of_both_sources_is_one_group() -> None:
     ours, theirs = groups_of([gemm(1, 20e-6), gemm(2, 21e-6)]), groups_of([gemm(2, 30e-6), gemm(3, 31e-6)])
     (group,) = joined(theirs, ours)
     assert [(sample.sizes[0], sample.time_s) for sample in group.samples] == [(1, 20e-6), (2, 30e-6), (3, 31e-6)]
+
+
+def test_rows_that_are_refused_leave_no_folder_behind(tmp_path: Path) -> None:
+    rows, out = tmp_path / "rows.csv", tmp_path / "coefficients"
+    rows.write_text("fw_version,kernel_source,gemm_dtype,m,n,k,latency_ms\nv,k,fp8,1,2,3,nan\n")
+    assert invoke(["calibrate", "--rows", str(rows), "--out", str(out)]) == 2
+    assert not out.exists()

@@ -17,6 +17,7 @@ from tilewright.cli.main import invoke
 from tilewright.diagnose.explain import Explanation, explain
 from tilewright.diagnose.rules import SEVERITIES, Rule, compiled, needs, rules
 from tilewright.diagnose.scan import BLOCK_BYTES, MAX_UNKNOWN, scan, template_of
+from tilewright.diagnose.triton_need import explain_bytes
 from tilewright.errors import InputError
 from tilewright.report.schema import checker
 
@@ -265,3 +266,14 @@ def test_a_file_that_cannot_be_read_is_not_asked_for_json(capsys: pytest.Capture
     assert capsys.readouterr().err == (
         "tilewright: FILE: 'no-such.log' cannot be read (No such file or directory); give a log, or -.\n"
     )
+
+
+def test_an_equation_that_is_shown_holds() -> None:
+    """Barriers and output buffers come on top of the operands' product in some tiles, so not every need is one."""
+    for limit in (101376, 232448):
+        for need in range(16384, 300000, 2048):
+            for line in explain_bytes(need, limit):
+                shown = re.search(r"\((\d) - 1\) x \((\d+) \+ (\d+)\) x (\d+) x (\d) = ([\d,]+)\.", line)
+                if shown:
+                    stages, m, n, k, size = (int(shown[i]) for i in range(1, 6))
+                    assert (stages - 1) * (m + n) * k * size == int(shown[6].replace(",", "")) == need

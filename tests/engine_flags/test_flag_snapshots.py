@@ -45,6 +45,8 @@ def test_the_command_without_a_root_says_what_it_shows(capsys: pytest.CaptureFix
     capsys.readouterr()
     assert invoke(["flags", "sglang", "--engine-version", "0.5.9", "--check-launch", line, "--check"]) == 0
     capsys.readouterr()
+    assert invoke(["flags", "sglang", "--engine-version", "banana"]) == 2
+    assert "is no version number" in capsys.readouterr().err
     assert invoke(["flags", "sglang", "max-running-requests", "--uses"]) == 2
     assert "--root" in capsys.readouterr().err
 

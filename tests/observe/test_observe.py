@@ -27,7 +27,7 @@ from tilewright.observe.collector import server as server_part
 from tilewright.observe.collector.main import collect
 from tilewright.observe.collector.tools import Notes
 from tilewright.observe.script import script
-from tilewright.plan.snapshot import parse_snapshot
+from tilewright.observe.snapshot import parse_snapshot
 
 NAME = "NVIDIA RTX PRO 6000 Blackwell Server Edition"
 SMI = f"""#!{sys.executable}
@@ -388,6 +388,7 @@ def test_the_command_writes_what_the_plan_reads(host: Path, tmp_path: Path, caps
         (("--url", "file:///etc/passwd"), "http://"),
         (("--ssh", "far", "--url", "http://x/$(id)"), "no address"),
         (("--seconds", "-1"), "--seconds"),
+        (("--seconds", "nan"), "no finite number"),
         (("--out", "/none/at/all"), "no folder"),
     ],
 )

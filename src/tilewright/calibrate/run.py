@@ -49,14 +49,15 @@ def calibrate(
     try:
         if (folder / INDEX_NAME).exists() and not force:
             raise InputError("--out", f"{shown(out)} holds coefficients and is kept: give another --out, or --force.")
-        folder.mkdir(parents=True, exist_ok=True)
+        if folder.exists() and not folder.is_dir():
+            raise InputError("--out", f"--out {shown(out)} is no folder; give a folder.")
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError("--out", f"--out {shown(out)} cannot be used ({reason}); give a folder.") from None
+        raise _unusable(out, error) from None
     groups = joined(read_groups(paths, gpu), read_results(results) if results is not None else ())
     if not groups:
         raise InputError("--rows", "No rows in the files given; each needs a header and at least one line.")
     entries: list[IndexEntry] = []
+    files: dict[str, bytes] = {}
     for group in groups:
         shapes = len({sample.shape(group.op) for sample in group.samples})
         if len(group.samples) < MIN_ROWS or shapes < MIN_SHAPES:
@@ -64,18 +65,30 @@ def calibrate(
             continue
         fitted = fit_group(group, date, source=source, compare=compare)
         entry = fitted.entry
-        write_new(str(folder / entry.file), fitted.content, force=True)
+        files[entry.file] = fitted.content
         if tables:
-            write_new(str(folder / entry.file.replace(".json.gz", ".table.gz")), _table(group), force=True)
+            files[entry.file.replace(".json.gz", ".table.gz")] = _table(group)
         entries.append(entry)
         error = entry.error
         tell(f"{entry.backend} {entry.dtype}: {entry.rows:,} rows, {error.mean:.1%} mean, {error.p95:.1%} at the 95th")
     if not entries:
         raise InputError("--rows", f"No kernel has {MIN_ROWS} rows of {MIN_SHAPES} shapes; give more rows.")
     index = Index(entries=entries, notice=source)
-    write_new(str(folder / INDEX_NAME), msgspec.json.format(msgspec.json.encode(index), indent=1) + b"\n", force=True)
+    # Fitting takes minutes and may be interrupted: nothing is written before all of it is there, the index last.
+    files[INDEX_NAME] = msgspec.json.format(msgspec.json.encode(index), indent=1) + b"\n"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unusable(out, error) from None
+    for name, content in files.items():
+        write_new(str(folder / name), content, force=True)
     load.cache_clear()
     return entries
+
+
+def _unusable(out: str, error: Exception) -> InputError:
+    reason = getattr(error, "strerror", None) or str(error)
+    return InputError("--out", f"--out {shown(out)} cannot be used ({reason}); give a folder.")
 
 
 def _table(group: Group) -> bytes:

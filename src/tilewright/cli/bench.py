@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from tilewright.cli.numbers import FiniteRange
 from tilewright.errors import InputError, shown
 from tilewright.report.output import Output, output_options
 
@@ -26,11 +27,11 @@ def _common(function: F) -> F:
         click.option("--store", metavar="FILE", help="The store; default $TILEWRIGHT_STORE, else your data folder."),
         click.option("--no-store", is_flag=True, help="Keep nothing."),
         click.option(
-            "--time-limit", type=click.FloatRange(1, 86400), default=120.0, show_default=True, metavar="SECONDS",
+            "--time-limit", type=FiniteRange(1, 86400), default=120.0, show_default=True, metavar="SECONDS",
             help="A measurement that takes longer is ended and kept as a timeout.",
         ),
         click.option(
-            "--budget", type=click.FloatRange(0.01, 3600), default=2.0, show_default=True, metavar="SECONDS",
+            "--budget", type=FiniteRange(0.01, 3600), default=2.0, show_default=True, metavar="SECONDS",
             help="Time for the samples of one figure; quiet ones take less.",
         ),
     ]  # fmt: skip

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from tilewright.cli.numbers import FiniteRange
 from tilewright.errors import InputError
 from tilewright.report.output import Output, output_options
 
@@ -18,7 +19,7 @@ MAX_SECONDS = 3600.0
 @click.option("--ssh", "host", metavar="HOST", help="Another host, through ssh; nothing is installed there.")
 @click.option("--pid", type=click.IntRange(1), help="The server's process; default: the one that is found.")
 @click.option("--url", metavar="URL", help="Where the server's /metrics is; default: the server's own port.")
-@click.option("--seconds", type=click.FloatRange(0, MAX_SECONDS), default=30.0, show_default=True, help="The window.")
+@click.option("--seconds", type=FiniteRange(0, MAX_SECONDS), default=30.0, show_default=True, help="The window.")
 @click.option("--out", "-o", metavar="FILE", help="Where to write the snapshot; default: stdout.")
 @click.option("--force", is_flag=True, help="Replace --out where it exists.")
 @click.option("--script", "as_script", is_flag=True, help="Print the collector as one script instead of running it.")
@@ -46,7 +47,7 @@ def command(
 
         sys.stdout.write(script())
         return
-    from tilewright.plan.snapshot import parse_snapshot
+    from tilewright.observe.snapshot import parse_snapshot
     from tilewright.report.write_file import check_new, write_new
 
     if url is not None and not url.startswith(("http://", "https://")):

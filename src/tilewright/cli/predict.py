@@ -36,8 +36,8 @@ _FLAGS = (
     ("bytes", int, "allreduce: bytes of the message."),
     ("collective", str, "allreduce: all_reduce, all_gather, reduce_scatter, alltoall."),
     ("topology", str, "allreduce: same_numa or cross_numa."),
-    ("model", str, "decode, prefill: the model."),
-    ("checkpoint", str, "decode, prefill: one of the model's checkpoints."),
+    ("model", str, "decode, prefill: the model. moe: the model whose layer it is, in place of the sizes."),
+    ("checkpoint", str, "decode, prefill, moe: one of the model's checkpoints."),
     ("engine", str, "decode, prefill: sglang or vllm."),
     ("pp", int, "decode, prefill: pipeline stages."),
     ("dcp", int, "decode, prefill: decode-context-parallel ways."),
@@ -55,8 +55,7 @@ def _question_options(function: Any) -> Any:
 
 
 @click.command(
-    epilog="Example: tilewright predict moe --gpu rtx_pro_6000_server --dtype nvfp4 --tokens 64 --hidden 6144 "
-    "--inter 2048 --topk 8 --experts 256 --tp 8"
+    epilog="Example: tilewright predict moe --gpu rtx-pro-6000-server --model GLM-5-NVFP4 --tp 8 --tokens 64"
 )
 @click.argument("op", required=False, type=click.Choice(_OPERATIONS))
 @_question_options
@@ -122,6 +121,10 @@ def _answerer(basis: Any, coefficients: str | None) -> Callable[[dict[str, Any]]
             raise InputError("op", f"op must be one of {', '.join(_OPERATIONS)}, not {shown(op)}.")
         if op in _WHOLE_MODEL:
             return _whole_model(raw, basis)
+        if op == "moe" and raw.get("model") is not None:
+            from tilewright.serving.layer_question import with_layer_of_model
+
+            raw = with_layer_of_model(raw)
         question = parse_question(raw)
         if type(question) is AllreduceQuestion:
             return estimate_collective(question, tables=tables)

@@ -20,7 +20,16 @@ from tilewright.hardware.names import resolve_gpu
 from tilewright.models.formats import FORMATS, WeightFormat
 from tilewright.serving.coefficients import Coefficients
 
-__all__ = ["Kernel", "collective_time", "fullest_share", "gemm_time", "moe_time", "reached_bandwidth"]
+__all__ = [
+    "MOE_DTYPES",
+    "NOT_GATED",
+    "Kernel",
+    "collective_time",
+    "fullest_share",
+    "gemm_time",
+    "moe_time",
+    "reached_bandwidth",
+]
 
 Basis = Literal["auto", "modelled"]
 _PLAIN_SHARE: Final = 0.85
@@ -37,7 +46,7 @@ _GEMM_DTYPES: Final[dict[str, str]] = {
 }  # fmt: skip
 _GEMM_BACKENDS: Final[dict[str, str]] = {"fp8_block": "torch_flow"}
 """Where the usual backend's table holds small shapes only: the one that holds models' shapes."""
-_MOE_DTYPES: Final[dict[str, str]] = {
+MOE_DTYPES: Final[dict[str, str]] = {
     "bf16": "bf16", "f16": "bf16", "nvfp4": "nvfp4", "fp8": "fp8", "fp8_channel": "fp8", "fp8_block": "fp8_block",
     "mxfp4": "w4a16_mxfp4", "int4": "int4_wo", "nvfp4_w4a16": "w4a16_nvfp4", "int8_w8a16": "int8_wo", "int8": "int8",
 }  # fmt: skip
@@ -166,14 +175,14 @@ def moe_time(
             time, time / 1.6, time * 1.6, base.limit_s, base.bound, False,
             "b12x: CUTLASS's time and the difference that published serving tables show",
         )  # fmt: skip
-    dtype = _MOE_DTYPES.get(shape.format.name)
+    dtype = MOE_DTYPES.get(shape.format.name)
     if dtype is not None:
         try:
             got = predict(
                 MoeQuestion(
                     gpu=gpu_key, dtype=dtype, tokens=tokens, hidden=shape.hidden, inter=shape.inter, topk=shape.topk,
                     experts=shape.experts, tp=expert_tp, ep=ep, distribution="uniform",
-                    backend=_moe_backend(engine, family, dtype) if shape.gated else _NOT_GATED,
+                    backend=_moe_backend(engine, family, dtype) if shape.gated else NOT_GATED,
                 ),
                 basis=basis,
             )  # fmt: skip
@@ -205,7 +214,7 @@ _MOE_BACKENDS: Final[dict[tuple[str, str, str], str]] = {
     ("trtllm", "cutlass", "fp8"): "moe_torch_flow_cutlass",
     ("trtllm", "triton", "fp8_block"): "moe_torch_flow_triton_fp8_block",
 }  # fmt: skip
-_NOT_GATED: Final = "moe_torch_flow_nongated"
+NOT_GATED: Final = "moe_torch_flow_nongated"
 """The table of layers without a gate (Nemotron): two matrices an expert, not three."""
 _USUAL_FAMILY: Final[dict[str, str]] = {"w4a16_mxfp4": "marlin", "fp8_block": "triton"}
 

@@ -23,7 +23,7 @@ from tilewright.serving.questions import (
     check_serving_question,
 )
 
-__all__ = ["ENGINES", "MOE_BACKENDS", "Scenario", "kv_layout_of", "scenario_of"]
+__all__ = ["ENGINES", "MOE_BACKENDS", "Scenario", "kv_layout_of", "scenario_of", "stored_model"]
 
 ENGINES: Final = ("sglang", "vllm", "trtllm")
 MOE_BACKENDS: Final = ("cutlass", "b12x", "triton", "marlin", "trtllm")
@@ -120,7 +120,7 @@ def moe_family(name: str | None) -> str:
 
 
 @lru_cache(maxsize=256)
-def _checkpoint(model: Model, spec: CheckpointSpec | str | None) -> tuple[Model, Checkpoint]:
+def stored_model(model: Model, spec: CheckpointSpec | str | None) -> tuple[Model, Checkpoint]:
     if spec is None:
         return model, model.checkpoint
     if isinstance(spec, CheckpointSpec):
@@ -189,7 +189,7 @@ def runs_sparse(model: Model, engine: str, gpu: Gpu) -> bool:
 def scenario_of(question: ServingQuestion) -> Scenario:
     """The question with its names resolved. Raises InputError or UnknownNameError naming the field."""
     check_serving_question(question)
-    model, checkpoint = _checkpoint(_model(question.model), question.checkpoint)
+    model, checkpoint = stored_model(_model(question.model), question.checkpoint)
     gpu = _gpu(question.gpu)
     engine = _engine(question.engine)
     parallel, copies = _parallel(question)

@@ -80,7 +80,7 @@ def _decisions(library: LibraryView, failing: list[Tactic]) -> list[dict[str, st
     launcher = first.launcher.file
     points: list[tuple[str, str]] = [
         (f"the tile {tile_text(config['tile'])} is listed", str(tactic.source))
-        for tactic in _one_a_tile(failing)
+        for tactic in one_a_tile(failing)
         for config in [tactic.config or {}]
     ]
     points.append(("every combination of tile, fusion, output and swap_ab is emitted", str(first.emitted)))
@@ -108,7 +108,7 @@ def _decisions(library: LibraryView, failing: list[Tactic]) -> list[dict[str, st
     return [{"what": what, "place": place} for what, place in points]
 
 
-def _one_a_tile(tactics: list[Tactic]) -> list[Tactic]:
+def one_a_tile(tactics: list[Tactic]) -> list[Tactic]:
     """One tactic for each tile, the one with the output that engines use where there is one."""
     seen: dict[str, Tactic] = {}
     for tactic in sorted(tactics, key=lambda item: _output(item.config or {}) != OUTPUT):
@@ -125,7 +125,9 @@ def _ids(report: Report, operands: tuple[str, str]) -> list[int]:
     return sorted({tactic.id for mode in modes for tactic in mode.never if "bytes of shared memory" in tactic.reason})
 
 
-def _which(row: dict[str, Any]) -> str:
+def which(tactic: Tactic) -> str:
+    """A tactic by name: `128x256x128 finalize bf16`."""
+    row = _row(tactic)
     return f"{row['tile']} {row['fusion']} {row['output']}{' swap_ab' if row['swap_ab'] else ''}"
 
 
@@ -140,7 +142,7 @@ def _illegal(target: Target, report: Report, tactics: list[Tactic]) -> Iterator[
     total = modes[0].total if modes else len(tactics)
     reasons = Counter(item.reason for item in nowhere)
     text = "; ".join(f"{reason} ({count}x)" for reason, count in reasons.most_common(3))
-    text += "".join(f"; {_which(_row(item))}: {(item.verdict.rules or [item.verdict.cause])[0]}" for item in bad[:3])
+    text += "".join(f"; {which(item)}: {(item.verdict.rules or [item.verdict.cause])[0]}" for item in bad[:3])
     yield Draft(
         id="tactics_refused",
         title=f"{len(nowhere) + len(bad)} of {total} autotuner entries lead to no kernel for these operands",
@@ -276,7 +278,7 @@ def _overflow(
     )
     yield Fact(
         "overflow_fixes",
-        [{"tactic": _which(_row(item)), "fixes": _fixes(item.verdict)} for item in _one_a_tile(failing)],
+        [{"tactic": which(item), "fixes": _fixes(item.verdict)} for item in one_a_tile(failing)],
     )
     ids = _ids(report, _OPERANDS[target.expert_family or ""])
     survivors = sorted({tile_text((item.config or {})["tile"]) for item in tactics if item.verdict.status == "fits"})

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from conftest import truth_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conftest import truth_rows
 from tilewright.cutlass.budget import Budget, Field
 from tilewright.cutlass.config import parse_config
 from tilewright.cutlass.fit import fit

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import msgspec
 
 from tilewright.cutlass.budget import Budget, Field
@@ -61,7 +63,7 @@ def segments(budget: Budget) -> list[Segment]:
         edges |= {min(field.abs_offset, total), min(field.abs_offset + field.bytes, total)}
     ordered = sorted(edges)
     out: list[Segment] = []
-    for low, high in zip(ordered, ordered[1:], strict=False):
+    for low, high in pairwise(ordered):
         over = [one for one in members if one.abs_offset <= low and high <= one.abs_offset + one.bytes]
         name = min(over, key=lambda one: (one.bytes, -one.path.count("."), one.path)).path if over else PADDING
         if out and out[-1].field == name:

@@ -1,4 +1,4 @@
-"""The shared memory of the tiles at the limit, byte by byte, before and after each fix: what a report draws to scale."""
+"""The shared memory of the tiles at the limit, byte by byte, before and after each fix: what a report draws."""
 
 from __future__ import annotations
 

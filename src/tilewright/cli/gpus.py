@@ -33,6 +33,12 @@ def _label(key: str) -> str:
     return FIELDS[key].label if key in FIELDS else key
 
 
+def gpus_document(name: str | None) -> dict[str, Any]:
+    """The document of the GPU that `name` means, or of all."""
+    chosen = [resolve_gpu(name)] if name is not None else list(catalogue())
+    return {"schema": SCHEMA, "gpus": [_gpu_json(gpu) for gpu in chosen]}
+
+
 def _gpu_json(gpu: Gpu) -> dict[str, Any]:
     return {
         "key": gpu.key,
@@ -194,10 +200,9 @@ def command(name: str | None, live: bool, as_json: bool, quiet: bool) -> None:
     if live:
         (_live_json if as_json else _print_live)(out)
         return
-    chosen = [resolve_gpu(name)] if name is not None else list(catalogue())
     if as_json:
-        out.document({"schema": SCHEMA, "gpus": [_gpu_json(gpu) for gpu in chosen]})
+        out.document(gpus_document(name))
     elif name is None:
         _print_all(out)
     else:
-        _print_one(out, chosen[0])
+        _print_one(out, resolve_gpu(name))

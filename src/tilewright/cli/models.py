@@ -163,6 +163,16 @@ def _model_json(model: Model) -> dict[str, Any]:
     }
 
 
+def models_document() -> dict[str, Any]:
+    """The document of all models of the catalogue, without the bytes of their checkpoints."""
+    return {"schema": SCHEMA, "models": [_summary_json(build_model(entry.key)) for entry in entries()]}
+
+
+def model_document(model: Model, memory: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The document of one model; `memory` is what `memory_of` answers."""
+    return {"schema": SCHEMA, "models": [_model_json(model)], **({"memory": memory} if memory else {})}
+
+
 def _print_all(out: Output) -> None:
     rows: list[list[str]] = []
     for entry in entries():
@@ -291,9 +301,10 @@ def _gpu(name: str) -> Gpu:
     return resolve_gpu(name)
 
 
-def _memory_json(
+def memory_of(
     model: Model, gpu_name: str, parallel: Parallel, fraction: float, layout: str, mtp: bool
 ) -> dict[str, Any]:
+    """What one GPU of the layout holds, and what is left; the keys of `ModelMemoryDocument`."""
     gpu = _gpu(gpu_name)
     got = gpu_memory(model, gpu, parallel=parallel, fraction=fraction, kv_layout=layout, mtp=mtp)
     return {
@@ -403,8 +414,7 @@ def command(
         if gemms:
             raise click.UsageError("--gemms needs the NAME of a model.")
         if as_json:
-            models = [_summary_json(build_model(entry.key)) for entry in entries()]
-            out.document({"schema": SCHEMA, "models": models})
+            out.document(models_document())
         else:
             _print_all(out)
         return
@@ -432,9 +442,9 @@ def command(
             print_gemms(out, made)
         return
     if gpu_name is not None:
-        memory = _memory_json(model, gpu_name, parallel, fraction, kv_layout or "", mtp)
+        memory = memory_of(model, gpu_name, parallel, fraction, kv_layout or "", mtp)
     if as_json:
-        out.document({"schema": SCHEMA, "models": [_model_json(model)], **({"memory": memory} if memory else {})})
+        out.document(model_document(model, memory))
         return
     _print_one(out, model)
     if memory is not None:

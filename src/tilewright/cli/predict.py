@@ -82,7 +82,7 @@ def command(
     """
     out = Output(as_json, quiet)
     asked = {name: value for name, value in given.items() if value is not None}
-    answer = _answerer(basis, coefficients)
+    answer = answerer(basis, coefficients)
     if source is not None:
         if op is not None or asked:
             raise click.UsageError("--from takes the questions from the file; drop the operation and its flags.")
@@ -104,7 +104,7 @@ def command(
         show({"op": op, **asked}, estimate, out)
 
 
-def _answerer(basis: Any, coefficients: str | None) -> Callable[[dict[str, Any]], Estimate]:
+def answerer(basis: Any, coefficients: str | None) -> Callable[[dict[str, Any]], Estimate]:
     """What answers one question; whole models' code is loaded when the first such question comes."""
     from tilewright.cost.collective_estimate import estimate_collective
     from tilewright.cost.kernel_estimate import estimate_kernel

@@ -24,15 +24,16 @@ def run_compiled(
     out: Output,
 ) -> int | None:
     """Read, show and check the kernels of a FlashInfer; the exit status."""
-    arch = _arch(arch)
+    arch = known_arch(arch)
     kind = cast("Op", op)
-    report = _read(root, kind, arch)
+    report = read_kernels(root, kind, arch)
     if other is not None:
-        return _difference(report, _read(other, kind, arch), check, out)
+        return _difference(report, read_kernels(other, kind, arch), check, out)
     return _answer(report, known, check, sarif, out)
 
 
-def _arch(text: str) -> str:
+def known_arch(text: str) -> str:
+    """The architecture that `text` means, as `sm120`; an InputError names the legal ones."""
     from tilewright.errors import InputError, shown
 
     name = text.strip().lower().removeprefix("sm_").removeprefix("sm").rstrip("af")
@@ -42,7 +43,8 @@ def _arch(text: str) -> str:
     return f"sm{name}"
 
 
-def _read(root: str, op: Op, arch: str) -> Report:
+def read_kernels(root: str, op: Op, arch: str) -> Report:
+    """Every kernel of the FlashInfer at `root` for `op` and `arch`."""
     from tilewright.collectives.tree import open_tree
     from tilewright.libraries.flashinfer.tactics import read_report
 

@@ -13,6 +13,7 @@ from tilewright.report.output import Output
 
 if TYPE_CHECKING:
     from tilewright.libraries.tuned.engine import Question
+    from tilewright.libraries.tuned.report import TunedReport
 
 F = TypeVar("F", bound=Callable[..., Any])
 EXIT_NO: Final = 1
@@ -64,29 +65,11 @@ def run_tuned(
     out: Output,
 ) -> int | None:  # fmt: skip
     """Read, show and check the tuned tiles of an engine; the exit status."""
-    from tilewright.collectives.tree import open_tree
-    from tilewright.libraries.tuned.devices import device_of_gpu
     from tilewright.libraries.tuned.engine import SPECS
-    from tilewright.libraries.tuned.report import DEFAULT_TOKENS, Request, read_tuned
     from tilewright.report.tuned_text import failing_of, show_tuned
 
     spec = SPECS[key]
-    question, notes = _question(layer)
-    if question is not None and "gpu" not in layer:
-        raise click.UsageError("A layer's file depends on the GPU: add --gpu.")
-    folder = layer.get("folder") or os.environ.get(spec.environment)
-    request = Request(
-        device=device_of_gpu(layer["gpu"]) if "gpu" in layer else None,
-        question=question,
-        tokens=_list(layer["tokens"], "tokens") if "tokens" in layer else DEFAULT_TOKENS,
-        triton=layer.get("triton"),
-        folder=folder,
-        notes=notes,
-    )
-    if request.triton is not None and not all(part.isdigit() for part in request.triton.split(".")):
-        raise click.UsageError(f"--triton takes a version such as 3.5.1, not {request.triton!r}.")
-    with open_tree(root) as tree:
-        report = read_tuned(tree, spec, request)
+    report = read_tiles(key, root, layer)
     failing = failing_of(report, known)
     if sarif is not None:
         from tilewright.report.sarif import tuned_findings, write_sarif
@@ -106,6 +89,35 @@ def run_tuned(
         for verdict in (step.verdict, step.down_verdict)
     )
     return EXIT_NO if check and (failing or stuck) else None
+
+
+def read_tiles(key: str, root: str, layer: Mapping[str, Any]) -> TunedReport:
+    """Every tuned tile and built-in default of the engine at `root`, and what the layer gets where one is described.
+
+    `layer` holds the flags of `layer_options` that were given, by name without dashes.
+    """
+    from tilewright.collectives.tree import open_tree
+    from tilewright.libraries.tuned.devices import device_of_gpu
+    from tilewright.libraries.tuned.engine import SPECS
+    from tilewright.libraries.tuned.report import DEFAULT_TOKENS, Request, read_tuned
+
+    spec = SPECS[key]
+    question, notes = _question(layer)
+    if question is not None and "gpu" not in layer:
+        raise click.UsageError("A layer's file depends on the GPU: add --gpu.")
+    folder = layer.get("folder") or os.environ.get(spec.environment)
+    request = Request(
+        device=device_of_gpu(layer["gpu"]) if "gpu" in layer else None,
+        question=question,
+        tokens=_list(layer["tokens"], "tokens") if "tokens" in layer else DEFAULT_TOKENS,
+        triton=layer.get("triton"),
+        folder=folder,
+        notes=notes,
+    )
+    if request.triton is not None and not all(part.isdigit() for part in request.triton.split(".")):
+        raise click.UsageError(f"--triton takes a version such as 3.5.1, not {request.triton!r}.")
+    with open_tree(root) as tree:
+        return read_tuned(tree, spec, request)
 
 
 def _question(layer: Mapping[str, Any]) -> tuple[Question | None, tuple[str, ...]]:

@@ -16,7 +16,8 @@ from tilewright.cli.flags import command
 from tilewright.collectives.tree import open_tree
 from tilewright.errors import InputError, TreeError
 from tilewright.libraries.engine_flags import FlagSet, engine_flags
-from tilewright.libraries.engine_flags.launch import check_launch, split_command
+from tilewright.libraries.engine_flags.command_line import split_command
+from tilewright.libraries.engine_flags.launch import check_launch
 
 _SGLANG_NEW = {
     "sglang/version.py": '__version__ = "9.9.1"\n',

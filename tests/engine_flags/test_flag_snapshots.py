@@ -16,10 +16,11 @@ STARTS = ("python3 -m sglang.launch_server", "vllm serve")
 
 
 def test_the_nearest_release_that_is_not_newer_is_taken() -> None:
-    assert snapshot_versions("sglang") == ("0.5.9", "0.5.23")
+    assert snapshot_versions("sglang") == ("0.4.9.post6", "0.5.5", "0.5.9", "0.5.12", "0.5.15", "0.5.23")
+    assert snapshot_versions("vllm") == ("0.11.2", "0.17.0", "0.27.1", "0.33.0", "0.34.0")
     assert snapshot("sglang").version == "0.5.23"
-    assert snapshot("sglang", "0.5.12").version == "0.5.9"
-    assert snapshot("sglang", "0.4.0").version == "0.5.9"
+    assert snapshot("sglang", "0.5.11").version == "0.5.9"
+    assert snapshot("sglang", "0.4.0").version == "0.4.9.post6"
     assert snapshot("vllm", "0.33.0rc1").version == "0.33.0"
     with pytest.raises(UnknownNameError):
         snapshot("llama.cpp")
@@ -37,7 +38,7 @@ def test_flags_by_release() -> None:
 def test_the_command_without_a_root_says_what_it_shows(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["flags", "vllm", "gpu-memory-utilization", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["root"] == "packaged flags of vllm 0.33.0"
+    assert document["root"] == "packaged flags of vllm 0.34.0"
     assert invoke(["flags", "vllm", "gpu-memory-utilization"]) == 0
     assert "Packaged list of this release" in capsys.readouterr().out
     line = "python3 -m sglang.launch_server --model-path x --cuda-graph-max-bs 64"

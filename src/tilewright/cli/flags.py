@@ -66,7 +66,7 @@ def command(
 def _command(given: str) -> str:
     """The launch command itself, or the text of the file that holds it."""
     from tilewright.errors import InputError
-    from tilewright.libraries.engine_flags.launch import MAX_COMMAND
+    from tilewright.libraries.engine_flags.command_line import MAX_COMMAND
 
     if " " in given or "\0" in given:
         return given

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from tilewright.libraries.engine_flags.launch import LaunchCheck, Remark, check_launch
 from tilewright.libraries.engine_flags.model import Flag, FlagSet
 from tilewright.libraries.engine_flags.read import engine_flags
+from tilewright.libraries.engine_flags.snapshots import snapshot, snapshot_versions
 
-__all__ = ["Flag", "FlagSet", "engine_flags"]
+__all__ = [
+    "Flag",
+    "FlagSet",
+    "LaunchCheck",
+    "Remark",
+    "check_launch",
+    "engine_flags",
+    "snapshot",
+    "snapshot_versions",
+]

@@ -52,6 +52,24 @@ def kind_of(action: str | None, nargs: Any) -> str:
     return "switch" if nargs == 0 else "optional" if nargs == "?" else "value"
 
 
+_READERS: Final = {
+    "int": "int",
+    "float": "float",
+    "json.loads": "json",
+    "json_list_type": "json",
+    "human_readable_int": "human_int",
+    "human_readable_int_or_auto": "human_int_or_auto",
+}
+
+
+def reads_of(shape: str | None) -> str | None:
+    """`Flag.reads` of a `type=` as written; None for text and for what is not known."""
+    plain = shape or ""
+    for wrap in ("optional_type(", "parse_type("):
+        plain = plain.removeprefix(wrap).removesuffix(")") if plain.startswith(wrap) else plain
+    return _READERS.get(plain)
+
+
 def marks(help_text: str | None, action: str | None, new_flag: str | None) -> tuple[bool, str | None]:
     """Whether a declaration calls itself deprecated (in its action or the start of its help), and the successor."""
     start = (help_text or "")[:160]
@@ -88,6 +106,8 @@ def flag_of(call: ast.Call, sources: Sources, module: Module, local: dict[str, a
     choices, choices_text = choices_of(given.get("choices"), sources, module, local)
     action = text(given["action"]) if "action" in given else None
     help_text = as_text(folded("help"))
+    if action in ("'store_true'", "'store_false'") and "default" not in given:
+        default = action == "'store_false'"
     successor = as_text(folded("new_flag"))
     deprecated, successor = marks(help_text, action, successor)
     first = next((name for name in names if name.startswith("--")), names[0])
@@ -98,6 +118,8 @@ def flag_of(call: ast.Call, sources: Sources, module: Module, local: dict[str, a
         line=call.lineno,
         kind=kind_of(action, folded("nargs")),
         type=text(given["type"]) if "type" in given else None,
+        reads=reads_of(text(given["type"])) if "type" in given and choices is None else None,
+        nullable="type" in given and text(given["type"]).startswith("optional_type("),
         choices=choices,
         choices_text=choices_text,
         default=default,

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-import shlex
 from typing import Final
 
 import msgspec
 
-from tilewright.errors import InputError
+from tilewright.libraries.engine_flags.command_line import take_apart
 from tilewright.libraries.engine_flags.model import Flag, FlagSet
+from tilewright.libraries.engine_flags.reading import refusal
 
-MAX_COMMAND: Final = 100_000
-"""Characters of a launch command: above what a shell's argument list of a server ever is."""
-_ENV: Final = re.compile(r"[A-Za-z_]\w*=")
+_LEVEL: Final = "--optimization-level"
 _NUMBER: Final = re.compile(r"-\d+$|-\d*\.\d+$")
 """What argparse (`_negative_number_matcher`) takes for a value although it starts with a dash."""
 _VARIABLE: Final = re.compile(r"\$\{?\w")
@@ -40,37 +38,15 @@ class LaunchCheck(msgspec.Struct, frozen=True):
     remarks: tuple[Remark, ...]
     given: dict[str, str]
     """Each known flag, by its first name, with the value given."""
-
-
-def split_command(command: str) -> list[str]:
-    """The words after the program: environment settings, `python -m ...` and `vllm serve MODEL` are taken off.
-
-    Raises:
-        InputError: it is too long or its quotes do not close.
-    """
-    if len(command) > MAX_COMMAND or "\0" in command:
-        msg = f"--check-launch is longer than {MAX_COMMAND:,} characters or holds a NUL byte; pass one launch command."
-        raise InputError("check_launch", msg)
-    joined = re.sub(r"\\\r?\n", " ", command)
-    try:
-        words = shlex.split(joined, comments=True)
-    except ValueError as error:
-        msg = f"--check-launch cannot be split into words ({error}); close its quotes."
-        raise InputError("check_launch", msg) from None
-    first = next((i for i, word in enumerate(words) if word.startswith("-") and word != "-m"), len(words))
-    for index, word in enumerate(words):
-        module = index > 0 and words[index - 1] == "-m"
-        if module or (word == "serve" and index and words[index - 1].rsplit("/", 1)[-1] in ("vllm", "sglang")):
-            return words[index + 1 :]
-        if word.endswith(("launch_server.py", "api_server.py")):
-            return words[index + 1 :]
-    return words[first:]
+    environment: dict[str, str] = {}
+    """Variables that the command sets."""
 
 
 def check_launch(flags: FlagSet, command: str) -> LaunchCheck:
     """Read `command` as the parser of `flags` would."""
-    words = split_command(command)
-    remarks: list[Remark] = []
+    parts = take_apart(command)
+    words = parts.words
+    remarks = _variables(flags, parts.environment)
     given: dict[str, str] = {}
     index, open_ended = 0, bool(flags.partial)
     while index < len(words):
@@ -85,6 +61,11 @@ def check_launch(flags: FlagSet, command: str) -> LaunchCheck:
                 remarks.append(Remark("error", word, f"{word[:80]!r} belongs to no flag."))
             continue
         name, equals, inline = word.partition("=")
+        if not word.startswith("--") and len(word) > 2 and flags.get(name) is None and flags.get(word[:2]) is not None:
+            name, equals, inline = word[:2], "=", word[2:]  # argparse: `-O3` is `-O 3`
+        if flags.engine == "vllm" and flags.has(_LEVEL) and name.startswith("-O") and "." not in name:
+            # `-O3`, `-O 3` (vllm/utils/argparse_utils.py, FlexibleArgumentParser.parse_args)
+            name, equals, inline = _LEVEL, equals or ("=" if len(name) > 2 else ""), inline or name[2:]
         flag = _lookup(flags, name, remarks)
         if flag is None:
             if not equals:
@@ -98,7 +79,9 @@ def check_launch(flags: FlagSet, command: str) -> LaunchCheck:
                 values.append(words[index])
                 index += 1
         open_ended |= flag.kind == "unread"
-        _judge(flag, name, values, remarks)
+        if flags.engine == "vllm" and "." in name:
+            flag = msgspec.structs.replace(flag, reads=None, choices=None)  # one key of a JSON flag
+        _judge(flag, name, values, remarks, flags.engine, flags.unused)
         key = flag.names[0]
         if key in given:
             remarks.append(Remark("note", name, f"{name} is given twice; the last one counts.", place=_place(flag)))
@@ -110,7 +93,19 @@ def check_launch(flags: FlagSet, command: str) -> LaunchCheck:
     parses: bool | None = not failed
     if failed and unknown_only and open_ended and flags.partial:
         parses = None
-    return LaunchCheck(command, parses, tuple(remarks), given)
+    return LaunchCheck(command, parses, tuple(remarks), given, parts.environment)
+
+
+def _variables(flags: FlagSet, environment: dict[str, str]) -> list[Remark]:
+    """Remarks on variables of the engine that this version does not declare."""
+    known = set(flags.environment)
+    prefix = f"{flags.engine.upper()}_"
+    version = f"{flags.engine} {flags.version}" if flags.version else f"this {flags.engine}"
+    return [
+        Remark("warning", name, f"{name} is not among the variables that {version} declares: it probably does nothing.")
+        for name in environment
+        if known and name.startswith(prefix) and name not in known
+    ]
 
 
 def _is_flag(word: str) -> bool:
@@ -119,7 +114,7 @@ def _is_flag(word: str) -> bool:
 
 def _lookup(flags: FlagSet, name: str, remarks: list[Remark]) -> Flag | None:
     flag = flags.get(name)
-    if flag is None and name.startswith("--") and "." in name and flags.engine == "vllm":
+    if flag is None and "." in name and flags.engine == "vllm":
         flag = flags.get(name.split(".", 1)[0])  # `--compilation-config.mode 3`: a key of a JSON flag
     if flag is not None:
         return flag
@@ -142,13 +137,15 @@ def _place(flag: Flag) -> str:
     return f"{flag.file}:{flag.line}"
 
 
-def _judge(flag: Flag, name: str, values: list[str], remarks: list[Remark]) -> None:
+def _judge(
+    flag: Flag, name: str, values: list[str], remarks: list[Remark], engine: str, unused: tuple[str, ...]
+) -> None:
     place = _place(flag)
     if flag.kind in ("switch", "bool") and values:
         remarks.append(Remark("error", name, f"{name} takes no value, and {values[0][:80]!r} is given.", place=place))
     if flag.kind in ("value", "values") and not values:
         remarks.append(Remark("error", name, f"{name} needs a value.", place=place))
-    plain = (flag.type or "").replace("Optional[", "").replace("]", "").replace(" | None", "")
+    plain = flag.type or ""
     for value in values:
         if _VARIABLE.search(value):
             continue
@@ -156,16 +153,18 @@ def _judge(flag: Flag, name: str, values: list[str], remarks: list[Remark]) -> N
             value = value.lower()
         if "replace('-', '_')" in plain:
             value = value.replace("-", "_")
-        if flag.choices is not None and value not in {str(item) for item in flag.choices}:
-            legal = ", ".join(str(item) for item in flag.choices)
-            remarks.append(Remark("error", name, f"{name} {value[:80]} is no choice; legal are {legal}.", place=place))
-        elif plain in ("int", "float") and flag.kind in ("value", "values") and flag.choices is None:
-            try:
-                int(value) if plain == "int" else float(value)
-            except ValueError:
-                if not re.fullmatch(r"\d+(\.\d+)?[kKmMgGtT]i?|auto", value):
-                    message = f"{name} {value[:80]!r} is no {plain}."
-                    remarks.append(Remark("error", name, message, place=place))
+        if flag.choices is not None:
+            legal = {str(item) for item in flag.choices}
+            known = {item.lower() for item in legal} if flag.any_case else legal
+            if (value.lower() if flag.any_case else value) not in known and not (flag.nullable and not value):
+                listed = ", ".join(str(item) for item in flag.choices)
+                message = f"{name} {value[:80]} is no choice; legal are {listed}."
+                remarks.append(Remark("error", name, message, place=place))
+        elif (why := refusal(flag, engine, value)) is not None:
+            remarks.append(Remark("error", name, f"{name} {value[:80]!r} {why}.", place=place))
+    if flag.names[0] in unused:
+        message = f"{name} does nothing in this version: no other line reads its value."
+        remarks.append(Remark("warning", name, message, place=place))
     if flag.deprecated:
         use = f"; use {flag.successor}" if flag.successor else ""
         remarks.append(Remark("warning", name, f"{name} is deprecated in this version{use}.", place=place))

@@ -32,6 +32,14 @@ class Flag(msgspec.Struct, frozen=True, omit_defaults=True):
     default: Any = None
     default_text: str | None = None
     """The expression of a default that is computed at run time; then `default` is None and says nothing."""
+    reads: str | None = None
+    """What the parser makes of the text: `int`, `float`, `human_int` and `human_int_or_auto` (suffixes as in 8k; see
+    `tilewright.libraries.engine_flags.reading`), `json`, `config` (JSON of a config's fields); None: text as it
+    stands, or nothing is known."""
+    nullable: bool = False
+    """Whether the word None (and an empty one) stands for no value (vLLM `optional_type`)."""
+    any_case: bool = False
+    """Whether a choice is recognised in any case (names of an enum)."""
     help: str | None = None
     deprecated: bool = False
     successor: str | None = None

@@ -138,6 +138,11 @@ def _field(
         how = arguments.kind_of(None, folded("nargs") or "+")
     else:
         how = arguments.kind_of(None, folded("nargs"))
+    if "type_parser" in given:
+        reads = arguments.reads_of(text(given["type_parser"]))
+    else:
+        element = plain[5:].removesuffix("]") if plain.startswith(("List[", "list[")) else plain
+        reads = arguments.reads_of(element)
     deprecated, successor = arguments.marks(help_text, action, arguments.as_text(extra.get("new_flag")))
     return Flag(
         names=tuple(str(item) for item in names),
@@ -146,6 +151,7 @@ def _field(
         line=line,
         kind=how,
         type=shape,
+        reads=reads if choices is None and how in ("value", "values", "optional") else None,
         choices=choices,
         choices_text=choices_text,
         default=default,

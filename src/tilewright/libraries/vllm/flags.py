@@ -7,7 +7,6 @@ bool has a `--no-` form, a `Literal` or an alias of one gives choices), the stri
 from __future__ import annotations
 
 import ast
-import re
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -16,9 +15,11 @@ import msgspec
 from tilewright.libraries.engine_flags import arguments
 from tilewright.libraries.engine_flags.fold import MAX_DEPTH, Module, NotLiteralError, Sources, text
 from tilewright.libraries.engine_flags.model import Flag
+from tilewright.libraries.vllm.flag_types import human_integers, text_of, value_type
 
 
 class _Field(NamedTuple):
+    name: str
     annotation: ast.expr
     value: ast.expr | None
     help: str | None
@@ -32,6 +33,7 @@ def vllm_flags(sources: Sources, package: str, fronts: list[str]) -> list[Flag]:
     engine = sources.module(f"{package}/engine/arg_utils.py")
     if engine is None:
         return found
+    humans = human_integers(engine)
     functions = [(node, engine) for cls in engine.classes.values() for node in cls.body if _is_adder(node)]
     for path in fronts:
         front = sources.module(path)
@@ -40,13 +42,19 @@ def vllm_flags(sources: Sources, package: str, fronts: list[str]) -> list[Flag]:
         functions += [(node, front) for node in front.functions.values() if _adds(node)]
         for cls in front.classes.values():
             functions += [(node, front) for node in cls.body if _is_adder(node)]
+        changed: dict[str, Given] = {}
+        for cls in front.classes.values():
+            for (_, name), given in _set_in_fields(cls).items():
+                changed.setdefault(name, {}).update(given)
+        for cls in front.classes.values():
             if _is_front(cls):
                 for name, field in _fields(cls.name, front, sources).items():
                     if not name.startswith("_"):
-                        found.append(_of_field(("--" + name.replace("_", "-"),), name, field, {}, sources))
+                        option = ("--" + name.replace("_", "-"),)
+                        found.append(_of_field(option, name, field, changed.get(name, {}), sources, humans))
     for function, module in functions:
         if isinstance(function, ast.FunctionDef):
-            found.extend(_added(function, module, sources))
+            found.extend(_added(function, module, sources, humans))
     unique: dict[str, Flag] = {}
     for flag in found:
         unique.setdefault(flag.names[0], flag)
@@ -68,23 +76,28 @@ def _adds(node: ast.FunctionDef) -> bool:
     return node.name.startswith(("make_arg_parser", "add_cli_args"))
 
 
-def text_of(node: ast.AST) -> str:
-    """The source of `node`, or nothing where it cannot be written out."""
-    try:
-        return ast.unparse(node)
-    except (RecursionError, ValueError):
-        return ""
+class _Tables:
+    """What `get_kwargs(FooConfig)` makes: the fields of a config class as tables of arguments; `changed` as in
+    `_set_in_fields`."""
 
+    def __init__(self, module: Module, sources: Sources, changed: dict[tuple[str, str], Given]) -> None:
+        self._module, self._sources, self.changed = module, sources, changed
+        self._known: dict[str, dict[str, _Field]] = {}
 
-def _added(function: ast.FunctionDef, module: Module, sources: Sources) -> list[Flag]:
-    local = arguments.local_values(function)
-    tables: dict[str, dict[str, _Field]] = {}
-    for name, value in local.items():
-        match value:
+    def of(self, call: ast.expr | None) -> dict[str, _Field]:
+        """Fields of the class that the call names; empty for another expression."""
+        match call:
             case ast.Call(func=ast.Name(id="get_kwargs"), args=[ast.Name(id=config)]):
-                tables[name] = _fields(config, module, sources)
+                if config not in self._known:
+                    self._known[config] = _fields(config, self._module, self._sources)
+                return self._known[config]
             case _:
-                pass
+                return {}
+
+
+def _added(function: ast.FunctionDef, module: Module, sources: Sources, humans: dict[str, str]) -> list[Flag]:
+    local = arguments.local_values(function)
+    tables = _Tables(module, sources, _set_in_fields(function))
     set_later = _set_later(function)
     out: list[Flag] = []
     for call in arguments.calls(function):
@@ -96,7 +109,7 @@ def _added(function: ast.FunctionDef, module: Module, sources: Sources) -> list[
             given = overrides | {item.arg: item.value for item in call.keywords if item.arg}
             if isinstance(spread, ast.Name):
                 given = set_later.get(spread.id, {}) | given
-            flag = _of_field(options, None, field, given, sources)
+            flag = _of_field(options, None, field, given, sources, humans)
             out.append(msgspec.structs.replace(flag, file=module.path, line=call.lineno))
             continue
         plain = arguments.flag_of(call, sources, module, local)
@@ -111,9 +124,13 @@ def _added(function: ast.FunctionDef, module: Module, sources: Sources) -> list[
     return out
 
 
-def _set_later(function: ast.FunctionDef) -> dict[str, dict[str, ast.expr]]:
+Given = dict[str, ast.expr]
+"""Arguments of `add_argument` by name; an `ast.Constant(None)` for what was taken out again."""
+
+
+def _set_later(function: ast.AST) -> dict[str, Given]:
     """`moe_backend_kwargs["type"] = ...`: what is set in a table of arguments after it was made."""
-    out: dict[str, dict[str, ast.expr]] = {}
+    out: dict[str, Given] = {}
     for node in ast.walk(function):
         match node:
             case ast.Assign(
@@ -125,15 +142,39 @@ def _set_later(function: ast.FunctionDef) -> dict[str, dict[str, ast.expr]]:
     return out
 
 
+def _set_in_fields(function: ast.AST) -> dict[tuple[str, str], Given]:
+    """`frontend_kwargs["middleware"]["action"] = ...` and `del ...`: (table, field) -> what is set in its arguments."""
+    out: dict[tuple[str, str], Given] = {}
+    for node in ast.walk(function):
+        match node:
+            case ast.Assign(targets=[target], value=value):
+                pass
+            case ast.Delete(targets=[target]):
+                value = ast.Constant(None)
+            case _:
+                continue
+        match target:
+            case ast.Subscript(
+                value=ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=str(field))),
+                slice=ast.Constant(value=str(key)),
+            ):
+                out.setdefault((name, field), {})[key] = value
+            case _:
+                pass
+    return out
+
+
 def _spread(
-    node: ast.expr | None, tables: dict[str, dict[str, _Field]], local: dict[str, ast.expr], depth: int = 0
-) -> tuple[_Field | None, dict[str, ast.expr]]:
-    """The field that `**node` spreads, and what the same dictionary puts over it."""
+    node: ast.expr | None, tables: _Tables, local: dict[str, ast.expr], depth: int = 0
+) -> tuple[_Field | None, Given]:
+    """The field that `**node` spreads, and what is put over it: in its table, or by the same dictionary."""
     if depth > MAX_DEPTH:
         return None, {}
     match node:
-        case ast.Subscript(value=ast.Name(id=table), slice=ast.Constant(value=str(key))) if table in tables:
-            return tables[table].get(key), {}
+        case ast.Subscript(value=ast.Name(id=table), slice=ast.Constant(value=str(key))):
+            return tables.of(local.get(table)).get(key), dict(tables.changed.get((table, key), {}))
+        case ast.Subscript(value=ast.Call() as made, slice=ast.Constant(value=str(key))):
+            return tables.of(made).get(key), {}
         case ast.Name(id=name) if name in local:
             return _spread(local[name], tables, local, depth + 1)
         case ast.Dict(keys=keys, values=values):
@@ -169,7 +210,7 @@ def _fields(config: str, module: Module, sources: Sources, depth: int = 0) -> di
                         doc = " ".join(written.split())
                     case _:
                         pass
-                out[name] = _Field(annotation, value, doc, home, node.lineno)
+                out[name] = _Field(name, annotation, value, doc, home, node.lineno)
             case _:
                 pass
     return out
@@ -183,38 +224,37 @@ def _default(field: _Field) -> ast.expr | None:
             factory = given.get("default_factory")
             if isinstance(factory, ast.Name) and factory.id in ("list", "dict", "set"):
                 return ast.Dict([], []) if factory.id == "dict" else ast.List([], ast.Load())
+            if isinstance(factory, ast.Lambda):
+                return factory.body
             return given.get("default") or (args[0] if args else field.value)
         case _:
             return field.value
 
 
 def _of_field(
-    names: tuple[str, ...], dest: str | None, field: _Field, given: dict[str, ast.expr], sources: Sources
+    names: tuple[str, ...],
+    dest: str | None,
+    field: _Field,
+    given: dict[str, ast.expr],
+    sources: Sources,
+    humans: dict[str, str],
 ) -> Flag:
-    shape = text(field.annotation)
-    words = set(re.findall(r"[A-Za-z_]\w*", re.sub(r"(['\"]).*?\1", "", shape)))
-    literal = sources.literal(field.annotation, field.module)
-    many = bool(words & {"list", "tuple", "set", "List", "Tuple", "Sequence"}) and "dict" not in words
-    if words == {"bool", "str", "None"}:
-        kind = "optional"
-    elif "bool" in words:
-        kind = "bool"
-    else:
-        kind = "values" if many else "value"
-    optional = "None" in words or "Optional" in words
-    choices, choices_text = None, None
-    # A union of a `Literal` and `str` is free text to the parser: the literals are hints (`literal_to_kwargs`).
-    if literal is not None and kind != "bool" and "str" not in words:
-        choices = (*literal, None) if optional and None not in literal else tuple(literal)
+    made = value_type(field.name, field.annotation, field.module, sources, humans)
+    kind, choices, choices_text = made.kind, made.choices, None
+    reads, nullable, any_case = made.reads, made.nullable, made.any_case
     default, default_text = arguments.default_of(_default(field), sources, field.module)
     default_node = given.get("default")
     if default_node is not None:
         default, default_text = arguments.default_of(default_node, sources, field.module)
     if "choices" in given:
         choices, choices_text = arguments.choices_of(given["choices"], sources, field.module)
+        reads, any_case = None, False
+    if "type" in given:
+        reads = arguments.reads_of(text(given["type"]))
+        nullable = text(given["type"]).startswith("optional_type(")
     action = text(given["action"]) if "action" in given else None
     if action:
-        kind = arguments.kind_of(action, None)
+        kind = arguments.kind_of(action, "+" if kind == "values" and "nargs" not in given else None)
     if "nargs" in given:
         try:
             kind = arguments.kind_of(action, sources.fold(given["nargs"], field.module))
@@ -234,7 +274,10 @@ def _of_field(
         file=field.module.path,
         line=field.line,
         kind=kind,
-        type=text(given["type"]) if "type" in given else shape,
+        type=text(given["type"]) if "type" in given else text(field.annotation),
+        reads=reads if kind in ("value", "values", "optional") else None,
+        nullable=nullable,
+        any_case=any_case,
         choices=choices,
         choices_text=choices_text,
         default=default,

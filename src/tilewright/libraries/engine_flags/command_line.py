@@ -1,0 +1,158 @@
+"""A launch command taken apart: environment settings, the program, and the words that its parser sees.
+
+Commands come as people paste them: over several lines, with variables before them, inside `docker run IMAGE ...`, and
+with redirections behind them.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass, field
+from typing import Final
+
+from tilewright.errors import InputError
+
+__all__ = ["MAX_COMMAND", "LaunchWords", "split_command"]
+
+MAX_COMMAND: Final = 100_000
+"""Characters of a launch command: above what a shell's argument list of a server ever is."""
+_SETTING: Final = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_CONTAINERS: Final = frozenset({"docker", "podman", "nerdctl"})
+_RUNS: Final = frozenset({"run", "create"})
+_SWITCHES: Final = frozenset(
+    {"--detach", "--disable-content-trust", "--help", "--init", "--interactive", "--no-healthcheck", "--no-hosts",
+     "--oom-kill-disable", "--privileged", "--publish-all", "--quiet", "--read-only", "--replace", "--rm", "--rmi",
+     "--sig-proxy", "--tty", "--use-api-socket"}
+)  # fmt: skip
+"""Options of `docker run` (CLI reference, 28.x) and `podman run` that take no value; every other long one takes one."""
+_SHORT_SWITCHES: Final = frozenset("ditPq")
+_OPERATORS: Final = frozenset({"&&", "||", "|", "|&", ";", "&"})
+_REDIRECT: Final = re.compile(r"(\d*|&)(>>?|<)(&?\S*)")
+_SCRIPTS: Final = ("launch_server.py", "api_server.py")
+_PREPARING: Final = frozenset({"export", "cd", "set", "source", ".", "ulimit", "sleep", "unset", "conda", "nvidia-smi"})
+"""Commands that stand before a server's in one line."""
+_SHELLS: Final = frozenset({"bash", "sh", "/bin/bash", "/bin/sh"})
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchWords:
+    """`words` after the program, `environment` the variables set for it, `program` the words before them."""
+
+    words: list[str]
+    environment: dict[str, str] = field(default_factory=lambda: dict[str, str]())
+    program: list[str] = field(default_factory=lambda: list[str]())
+
+
+def take_apart(command: str, *, nested: int = 0) -> LaunchWords:
+    """The parts of one launch command.
+
+    Raises:
+        InputError: it is too long, holds a NUL byte, or its quotes do not close.
+    """
+    if len(command) > MAX_COMMAND or "\0" in command:
+        msg = f"The launch command is longer than {MAX_COMMAND:,} characters or holds a NUL byte; pass one command."
+        raise InputError("launch", msg)
+    joined = re.sub(r"\\\r?\n", " ", command)
+    try:
+        words = shlex.split(joined, comments=True)
+    except ValueError as error:
+        msg = f"The launch command cannot be split into words ({error}); close its quotes."
+        raise InputError("launch", msg) from None
+    words, environment = _before(_own(words))
+    container = next((i for i, word in enumerate(words) if word in _CONTAINERS or word.endswith("/docker")), None)
+    if container is not None and any(word in _RUNS for word in words[container + 1 : container + 3]):
+        words, given = _in_container(words[container + 1 :])
+        environment |= given
+        words, more = _before(words)
+        environment |= more
+    if len(words) > 2 and words[0] in _SHELLS and words[1].startswith("-") and words[1].endswith("c") and nested < 2:
+        inner = take_apart(words[2], nested=nested + 1)
+        return LaunchWords(inner.words, environment | inner.environment, inner.program)
+    start = _program_end(words)
+    return LaunchWords(words[start:], environment, words[:start])
+
+
+def split_command(command: str) -> list[str]:
+    """The words after the program: environment settings, `docker run IMAGE`, `python -m ...` and `vllm serve` are
+    taken off. Raises InputError as `take_apart`."""
+    return take_apart(command).words
+
+
+def _own(words: list[str]) -> list[str]:
+    """The words of the first command that is no `export` or `cd`, settings before it included, without redirections."""
+    settings: list[str] = []
+    out: list[str] = []
+    skip = False
+    for word in words:
+        if skip:
+            skip = False
+            continue
+        ends = word in _OPERATORS
+        if not ends and word.endswith(";"):
+            out.append(word[:-1])
+            ends = True
+        if ends:
+            if out and out[0] not in _PREPARING and not all(_SETTING.fullmatch(item) for item in out):
+                break
+            settings += [item for item in out if _SETTING.fullmatch(item)]
+            out = []
+            continue
+        hit = _REDIRECT.fullmatch(word)
+        if hit is not None:
+            skip = not hit[3]
+            continue
+        out.append(word)
+    return settings + out
+
+
+def _before(words: list[str]) -> tuple[list[str], dict[str, str]]:
+    """(`words` from the first that sets no variable, variables set before it): `A=1 env B=2 sudo vllm serve`."""
+    environment: dict[str, str] = {}
+    for index, word in enumerate(words):
+        hit = _SETTING.fullmatch(word)
+        if hit is not None:
+            environment[hit[1]] = hit[2]
+        elif word not in ("env", "sudo", "exec", "nohup", "time", "export"):
+            return words[index:], environment
+    return [], environment
+
+
+def _in_container(words: list[str]) -> tuple[list[str], dict[str, str]]:
+    """(the words after the image, variables set with -e) of what follows `docker`."""
+    environment: dict[str, str] = {}
+    index = next(i for i, word in enumerate(words) if word in _RUNS) + 1
+    while index < len(words):
+        word = words[index]
+        index += 1
+        if not word.startswith("-") or word == "-":
+            return words[index:], environment
+        name, equals, value = word.partition("=")
+        if name.startswith("--"):
+            if not equals and name not in _SWITCHES and index < len(words):
+                value = words[index]
+                index += 1
+        elif not set(word[1:]) <= _SHORT_SWITCHES:
+            # A short option with a value: `-p 80:80`, `-p80:80`, `-itv /a:/b`.
+            at = next(i for i, letter in enumerate(word[1:], 1) if letter not in _SHORT_SWITCHES)
+            name, value = "-" + word[at], word[at + 1 :]
+            if not value and index < len(words):
+                value = words[index]
+                index += 1
+        if name in ("-e", "--env") and (hit := _SETTING.fullmatch(value)):
+            environment[hit[1]] = hit[2]
+    return [], environment
+
+
+def _program_end(words: list[str]) -> int:
+    """Where the words that the engine's parser sees begin."""
+    first = next((i for i, word in enumerate(words) if word.startswith("-") and word != "-m"), len(words))
+    for index, word in enumerate(words):
+        module = index > 0 and words[index - 1] == "-m"
+        if module or (word == "serve" and index and words[index - 1].rsplit("/", 1)[-1] in ("vllm", "sglang")):
+            return index + 1
+        if word == "serve" and index == 0:
+            return 1  # the entry point of vllm/vllm-openai is `vllm`
+        if word.endswith(_SCRIPTS):
+            return index + 1
+    return first

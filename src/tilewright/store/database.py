@@ -65,6 +65,36 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         """CREATE TRIGGER experiments_stay BEFORE DELETE ON experiments
             BEGIN SELECT RAISE(ABORT, 'experiments are append-only'); END""",
     ),
+    (
+        # Trials of a tuning run come by the ten thousand and share two long descriptions: where (GPU, driver, versions,
+        # kernel) and what (layer, tokens). Each is kept once.
+        """CREATE TABLE tune_contexts (
+            id INTEGER PRIMARY KEY,
+            key TEXT NOT NULL UNIQUE,
+            document BLOB NOT NULL
+        )""",
+        """CREATE TABLE tune_problems (
+            id INTEGER PRIMARY KEY,
+            key TEXT NOT NULL UNIQUE,
+            document BLOB NOT NULL
+        )""",
+        """CREATE TABLE trials (
+            id INTEGER PRIMARY KEY,
+            context INTEGER NOT NULL REFERENCES tune_contexts (id),
+            problem INTEGER NOT NULL REFERENCES tune_problems (id),
+            config TEXT NOT NULL,
+            samples INTEGER NOT NULL,
+            status TEXT NOT NULL,
+            time_s REAL,
+            at TEXT NOT NULL,
+            document BLOB NOT NULL
+        )""",
+        "CREATE INDEX trials_by_problem ON trials (context, problem, config)",
+        """CREATE TRIGGER trials_are_kept BEFORE UPDATE ON trials
+            BEGIN SELECT RAISE(ABORT, 'trials are append-only'); END""",
+        """CREATE TRIGGER trials_stay BEFORE DELETE ON trials
+            BEGIN SELECT RAISE(ABORT, 'trials are append-only'); END""",
+    ),
 )
 """Statements that lead from schema version n to n + 1. A landed one is never edited: a change is a new entry."""
 SCHEMA_VERSION: Final = len(MIGRATIONS)

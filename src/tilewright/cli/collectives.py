@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 EXIT_NO: Final = 1
 
-_SCALING: Final = {
+SCALING: Final = {
     "none": "none",
     "block-scaled": "block_scaled",
     "block_scaled": "block_scaled",
@@ -31,7 +31,7 @@ _SCALING: Final = {
 @click.option("--arch", metavar="ARCH", help="Only those for sm90, sm100, sm103, sm120, ...")
 @click.option(
     "--scaling",
-    type=click.Choice(list(_SCALING), case_sensitive=False),
+    type=click.Choice(list(SCALING), case_sensitive=False),
     help="Only those that scale so. block-scaled: in the MMA (NVFP4, MX). blockwise: FP8, in software.",
 )
 @click.option(
@@ -66,7 +66,7 @@ def command(
         raise click.UsageError("--check asks whether a config could run; give the config with --for.")
     filters = Filters(
         arch=normal_arch(arch, "--arch") if arch is not None else None,
-        scaling=_SCALING[scaling.lower()] if scaling is not None else None,  # pyright: ignore[reportArgumentType]
+        scaling=SCALING[scaling.lower()] if scaling is not None else None,  # pyright: ignore[reportArgumentType]
         array=array,
         operation=operation,  # pyright: ignore[reportArgumentType]
         sparse=sparse,

@@ -20,7 +20,7 @@ import click
 
 from tilewright.cutlass.config import KEYS
 
-__all__ = ["config_options", "raw_config"]
+__all__ = ["config_options", "describe", "raw_config"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -110,3 +110,8 @@ def config_options(function: F) -> F:
             option = click.option(f"--{flag}", _PREFIX + key, metavar=metavar, default=None, help=text)
         decorated = option(decorated)
     return decorated
+
+
+def describe(key: str) -> str:
+    """What the config key `key` means, in one line: the help of its flag."""
+    return _SWITCHES[key] if key in _SWITCHES else _FLAGS[key][1]

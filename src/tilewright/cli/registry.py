@@ -41,4 +41,5 @@ COMMANDS: dict[str, Command] = {
     "journal": Command("tilewright.cli.journal", "What was tried, what it gave, what came of it."),
     "bench": Command("tilewright.cli.bench", "Measure GEMMs, expert layers, copies, all-reduces on this GPU."),
     "results": Command("tilewright.cli.results", "What was measured: the result store listed, compared, exported."),
+    "mcp": Command("tilewright.cli.mcp", "These commands as tools for an assistant (MCP, on stdin and stdout)."),
 }

@@ -13,7 +13,7 @@ from tilewright.report.output import Output
 if TYPE_CHECKING:
     from tilewright.triton_.model import TritonVerdict
 
-__all__ = ["TritonFlags", "answer_tile", "run_tile", "triton_options"]
+__all__ = ["TritonFlags", "answer_tile", "run_tile", "tile_schema", "triton_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 EXIT_NO: Final = 1
@@ -124,3 +124,24 @@ def answer_tile(raw: Mapping[str, Any], flags: TritonFlags, root: str | None, br
     else:
         verdict = fit_triton(config)
     return without(verdict) if brief else verdict
+
+
+def tile_schema() -> dict[str, Any]:
+    """JSON Schema of a Triton tile as an object: its keys, and what the flags' helps say of them."""
+    from tilewright.triton_.config import KEYS
+    from tilewright.triton_.kernels import KERNELS
+
+    whole, switch = {"type": "integer", "minimum": 1}, {"type": "boolean"}
+    kinds: dict[str, dict[str, Any]] = {
+        "kernel": {"enum": sorted(KERNELS)},
+        "block_shape": {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 2, "maxItems": 2},
+        **dict.fromkeys(("block_m", "block_n", "block_k", "group_m", "num_warps", "num_stages"), whole),
+        **dict.fromkeys(("per_channel", "zero_points", "tma", "routed_weight"), switch),
+    }
+    properties: dict[str, Any] = {}
+    for key in KEYS:
+        properties[key] = dict(kinds.get(key, {"type": "string"}))
+        if key in _FLAGS:
+            properties[key]["description"] = _FLAGS[key][1].removeprefix("Of a Triton tile: ")
+    required = ["kernel", "gpu", "block_m", "block_n", "block_k"]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}

@@ -167,6 +167,7 @@ _TYPES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "bench": ("tilewright.bench.document", ("BenchDocument",)),
     "results": ("tilewright.store.documents", ("ResultsDocument",)),
     "results-compare": ("tilewright.store.compare", ("Comparison",)),
+    "mcp": ("tilewright.mcp_.tools", ("ToolsDocument",)),
     "results-import": ("tilewright.store.documents", ("ImportDocument",)),
 }
 """Document name -> module and types; several types: the document is one of them."""

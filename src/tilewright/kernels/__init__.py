@@ -15,15 +15,25 @@ from tilewright.kernels.choose import choose
 from tilewright.kernels.config import GroupedConfig
 from tilewright.kernels.layout import PackedWeights, pack, unpack
 from tilewright.kernels.moe import fused_moe, grouped_gemm, register_ops
+from tilewright.kernels.triton_layout import TritonWeights, pack_triton, unpack_triton
+from tilewright.kernels.triton_moe import fused_moe_triton, grouped_gemm_triton
+from tilewright.kernels.triton_tiles import Tile, tile_of
 
 __all__ = [
     "GroupedConfig",
     "PackedWeights",
+    "Tile",
+    "TritonWeights",
     "choose",
     "fused_moe",
+    "fused_moe_triton",
     "grouped_gemm",
+    "grouped_gemm_triton",
     "pack",
     "pack_experts",
+    "pack_triton",
     "register_ops",
+    "tile_of",
     "unpack",
+    "unpack_triton",
 ]

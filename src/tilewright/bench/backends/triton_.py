@@ -1,15 +1,17 @@
-"""Plain Triton kernels of our own: a GEMM, a copy and a read. What Triton gives without special care."""
+"""Triton kernels of our own: a plain GEMM, a copy and a read, and the NVFP4 kernels of `tilewright.kernels`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
 from tilewright.bench.backends.base import Backend, Capability, Prepared, answers_checked, not_found, too_old
 from tilewright.bench.backends.torch_ import words
-from tilewright.bench.operands import copied, gemm_answer, gemm_operands
-from tilewright.bench.problem import CopyProblem, GemmProblem, Problem, ReadProblem
+from tilewright.bench.operands import copied, gemm_answer, gemm_operands, moe_answer, moe_operands
+from tilewright.bench.problem import CopyProblem, GemmProblem, MoeProblem, Problem, ReadProblem
 from tilewright.bench.reference import Error
 
 Tile = tuple[int, int, int, int, int]
@@ -136,13 +138,46 @@ def _read(problem: ReadProblem, torch: Any, copies: int) -> Prepared:
     return Prepared(calls, check, {"block": _READ_BLOCK, "programs": programs, "warps": _WARPS})
 
 
+def _weights(packed: Any, copies: int) -> list[Any]:
+    """The packed weights and copies of them at other addresses."""
+    pairs = zip(copied(packed.codes, copies), copied(packed.scales, copies), strict=True)
+    return [replace(packed, codes=codes, scales=scales) for codes, scales in pairs]
+
+
+def _nvfp4_gemm(problem: GemmProblem, torch: Any, copies: int) -> Prepared:
+    """A grouped GEMM of one group; its routing is part of the call."""
+    kernels = import_module("tilewright.kernels")
+    o = gemm_operands(torch, problem, "cuda")
+    packed = kernels.pack_triton(o.w.codes[None], o.w.scales[None], o.w.factor.reshape(1))
+    ids = torch.zeros((problem.m, 1), dtype=torch.int32, device="cuda")
+    calls = [partial(kernels.grouped_gemm_triton, o.x, weights, ids) for weights in _weights(packed, copies)]
+    config = {"call": "grouped_gemm_triton", **asdict(kernels.tile_of(problem.m, 1, "bf16"))}
+    return Prepared(calls, answers_checked(calls, lambda: gemm_answer(torch, o), torch), config)
+
+
+def _nvfp4_moe(problem: MoeProblem, torch: Any, copies: int) -> Prepared:
+    kernels = import_module("tilewright.kernels")
+    o = moe_operands(torch, problem, "cuda")
+    w13 = kernels.pack_triton(o.w13.codes, o.w13.scales, o.w13.factor, gated=True)
+    w2 = kernels.pack_triton(o.w2.codes, o.w2.scales, o.w2.factor)
+    pairs = zip(_weights(w13, copies), _weights(w2, copies), strict=True)
+    calls = [partial(kernels.fused_moe_triton, o.x, first, second, o.router, o.ids) for first, second in pairs]
+    tile = kernels.tile_of(problem.tokens * problem.topk, problem.experts, "bf16")
+    config = {"call": "fused_moe_triton", **asdict(tile)}
+    return Prepared(calls, answers_checked(calls, lambda: moe_answer(torch, o), torch), config)
+
+
 def prepare(problem: Problem, torch: Any, copies: int) -> Prepared:
     """The calls of `problem` on torch's current device."""
     if isinstance(problem, CopyProblem):
         return _copy(problem, torch, copies)
     if isinstance(problem, ReadProblem):
         return _read(problem, torch, copies)
+    if isinstance(problem, MoeProblem):
+        return _nvfp4_moe(problem, torch, copies)
     assert isinstance(problem, GemmProblem)
+    if problem.dtype == "nvfp4":
+        return _nvfp4_gemm(problem, torch, copies)
     if problem.dtype == "fp8":
         reason = too_old(torch.cuda.get_device_capability(), (8, 9), "FP8")
         if reason:
@@ -156,7 +191,7 @@ def missing(capability: Capability) -> str | None:
 
 BACKEND = Backend(
     name="triton",
-    formats={"copy": ("",), "read": ("",), "gemm": ("bf16", "fp8")},
+    formats={"copy": ("",), "read": ("",), "gemm": ("bf16", "fp8", "nvfp4"), "moe": ("nvfp4",)},
     missing=missing,
     prepare=prepare,
     package="triton",

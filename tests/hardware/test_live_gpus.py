@@ -46,6 +46,17 @@ class FakeNvml:
             raise self.NVMLError("Not Supported")
         return value
 
+    nvmlMemory_v2 = 0x2000028  # noqa: N815
+
+    def _memory(self, _: int, version: int | None = None) -> Any:
+        """The first version of the call counts what the driver keeps for itself as used."""
+        if version and self.device.get("old_memory"):
+            raise self.NVMLError("Argument version mismatch")
+        total, reserved = self._get("memory"), 616 * MIB
+        return SimpleNamespace(
+            total=total, used=MIB if version else MIB + reserved, free=None if total is None else total - MIB - reserved
+        )
+
     def nvmlInit(self) -> None:  # noqa: N802
         if self.device.get("no_driver"):
             raise self.NVMLError("Driver Not Loaded")
@@ -68,7 +79,7 @@ class FakeNvml:
     def __getattr__(self, name: str) -> Any:
         answers: dict[str, Any] = {
             "nvmlDeviceGetName": lambda _: self._get("name"),
-            "nvmlDeviceGetMemoryInfo": lambda _: SimpleNamespace(total=self._get("memory"), used=MIB),
+            "nvmlDeviceGetMemoryInfo": self._memory,
             "nvmlDeviceGetPciInfo": lambda _: SimpleNamespace(busId=b"00000000:17:00.0"),
             "nvmlDeviceGetCudaComputeCapability": lambda _: self._get("cc"),
             "nvmlDeviceGetMemoryBusWidth": lambda _: self._get("bus"),
@@ -137,6 +148,13 @@ def test_every_difference_is_listed_with_both_values_and_real_ones_come_first() 
     assert found["boost_clock_mhz"] == (2400, 2430)
     rounding = [item.rounding for item in differences(live)]
     assert rounding == sorted(rounding)
+
+
+def test_memory_that_the_driver_keeps_for_itself_is_not_in_use() -> None:
+    """An idle H200 with 616 MiB reserved and nothing in use: nvidia-smi says 0, the older call says 616."""
+    assert [gpu.now["memory_used_bytes"] for gpu in read_live(FakeNvml(mig=None), FakeDriver())] == [MIB]
+    old = read_live(FakeNvml(mig=None, old_memory=True), FakeDriver())
+    assert [gpu.now["memory_used_bytes"] for gpu in old] == [617 * MIB]
 
 
 def test_what_the_driver_does_not_support_is_unknown_and_not_compared() -> None:

@@ -82,10 +82,11 @@ def _read(index: int, nvml: Any) -> Device:
         raise InputError("device", msg)
     device = NvmlDevice(nvml, found[index])
     major, _, minor = (device.compute_capability or "0.0").partition(".")
-    size, used = device.memory_bytes, device.memory_used_bytes
-    free = None if size is None or used is None else size - used
     driver, _ = versions(nvml)
-    return Device(index, device.name, _entry(device.name), (int(major), int(minor)), free, driver, len(found))
+    capability = (int(major), int(minor))
+    return Device(
+        index, device.name, _entry(device.name), capability, device.memory_free_bytes, driver, len(found)
+    )  # fmt: skip
 
 
 def read_device(index: int, nvml: Any | None = None) -> Device:

@@ -6,6 +6,7 @@ weights, more of them than L2 holds. A graph leaves out what Python costs betwee
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -17,6 +18,8 @@ COLD_BYTES: Final = 260_000_000
 MOST_COPIES: Final = 40
 GRAPH_CALLS: Final = 24
 """Calls in one graph, at least: launching the graph costs microseconds, which this divides."""
+EVENT_S: Final = 0.002
+"""Time between two events, at least: a hundred times what starting one call costs."""
 WARM_CALLS: Final = 3
 BUDGET_S: Final = 2.0
 """Time for one figure, after warm-up."""
@@ -69,7 +72,10 @@ class GraphClock:
 
 
 class EventClock:
-    """Seconds of one call between two events, calls in turn: for what cannot be captured."""
+    """Seconds a call, between two events around as many calls in turn as take EVENT_S: for what cannot be captured.
+
+    One call alone would be charged with what starting it costs the host; of several, only the first is.
+    """
 
     graph = False
 
@@ -79,15 +85,17 @@ class EventClock:
             call()
         torch.cuda.synchronize()
         self._start, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self.calls = 1
+        self.calls = max(1, min(GRAPH_CALLS, math.ceil(EVENT_S / max(self.once(), EVENT_S / GRAPH_CALLS))))
 
     def once(self) -> float:
-        call = self._calls[self._next % len(self._calls)]
-        self._next += 1
         self._start.record()
-        call()
+        for _ in range(self.calls):
+            self._calls[self._next % len(self._calls)]()
+            self._next += 1
         self._end.record()
         self._end.synchronize()
-        return self._start.elapsed_time(self._end) / 1e3
+        return self._start.elapsed_time(self._end) / 1e3 / self.calls
 
 
 def _nothing() -> None:

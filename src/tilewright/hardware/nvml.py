@@ -73,15 +73,27 @@ class NvmlDevice:
         info = self._ask("nvmlDeviceGetPciInfo")
         return None if info is None else _text(info.busId)
 
+    def _memory(self) -> Any:
+        """Sizes, those that the driver keeps for itself apart from those in use where it tells them apart (version 2
+        of the call; version 1 counts them as used)."""
+        second = getattr(self._nvml, "nvmlMemory_v2", None)
+        info = None if second is None else self._ask("nvmlDeviceGetMemoryInfo", second)
+        return self._ask("nvmlDeviceGetMemoryInfo") if info is None else info
+
     @property
     def memory_bytes(self) -> int | None:
-        info = self._ask("nvmlDeviceGetMemoryInfo")
+        info = self._memory()
         return None if info is None else int(info.total)
 
     @property
     def memory_used_bytes(self) -> int | None:
-        info = self._ask("nvmlDeviceGetMemoryInfo")
+        info = self._memory()
         return None if info is None else int(info.used)
+
+    @property
+    def memory_free_bytes(self) -> int | None:
+        info = self._memory()
+        return None if info is None else int(info.free)
 
     @property
     def compute_capability(self) -> str | None:

@@ -16,6 +16,12 @@ def _share(value: float | None) -> str:
     return "" if value is None else f"{value:.0%}"
 
 
+def _of_read(line: BenchLine) -> str:
+    """The share of the read limit; nothing where operations take longer than reading and it says nothing."""
+    bound_by_work = (line.published_limit_s or 0.0) > (line.read_limit_s or 0.0)
+    return "" if bound_by_work else _share(line.of_read_limit)
+
+
 def _row(line: BenchLine) -> list[str]:
     result = line.result
     spread = ""
@@ -30,7 +36,7 @@ def _row(line: BenchLine) -> list[str]:
         "" if line.bandwidth_tbs is None else f"{line.bandwidth_tbs:.2f}",
         "" if line.tflops is None else f"{line.tflops:,.1f}",
         _share(line.of_published_limit),
-        _share(line.of_read_limit),
+        _of_read(line),
         "" if line.ratio_to_best is None else f"{line.ratio_to_best:.2f}x",
         "" if result.error is None else f"{result.error:.1e}",
         ", ".join(remarks),

@@ -31,7 +31,7 @@ def _layers(torch: Any, weights: Nvfp4, copies: int) -> Sequence[Any]:
         shape_n=shape[-2], shape_k=shape[-1] * 2, weight_config=dict(CHECKPOINT), num_experts=experts,
         torch_dtype=torch.bfloat16,
     ).cuda()  # fmt: skip
-    factor = weights.factor.reshape(1) if experts is None else weights.factor.reshape(experts, 1)
+    factor = weights.factor.reshape(1 if experts is None else experts)
     layer.load_from_tensors({"weight": weights.codes, "weight_scale": weights.scales, "weight_scale_2": factor})
     layer.transform()
     return [layer, *(deepcopy(layer) for _ in range(copies - 1))]

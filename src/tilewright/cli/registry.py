@@ -39,7 +39,9 @@ COMMANDS: dict[str, Command] = {
     "explain": Command("tilewright.cli.explain", "What a log says: causes, exact arithmetic, fixes; unknown errors."),
     "record": Command("tilewright.cli.record", "One experiment into the journal: what was changed, what it gave."),
     "journal": Command("tilewright.cli.journal", "What was tried, what it gave, what came of it."),
+    "sweep": Command("tilewright.cli.sweep", "The best server flags, by starting and measuring real servers."),
     "bench": Command("tilewright.cli.bench", "Measure GEMMs, expert layers, copies, all-reduces on this GPU."),
+    "tune": Command("tilewright.cli.tune", "The fastest tile of a fused-MoE kernel, searched on this machine's GPUs."),
     "results": Command("tilewright.cli.results", "What was measured: the result store listed, compared, exported."),
     "mcp": Command("tilewright.cli.mcp", "These commands as tools for an assistant (MCP, on stdin and stdout)."),
 }

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,17 +54,19 @@ def triton_kernel(source: str, name: str, job: dict[str, Any]) -> Any:
     return triton.compile(made, target=target, options=options)
 
 
+def cubin_key(source: str, target: str, defines: tuple[str, ...]) -> str:
+    """The name of a build of one of our CUDA files: over its text and everything it is compiled with."""
+    text = files("tilewright.kernels").joinpath(source).read_text()
+    return hashlib.sha256("\0".join((text, target, *defines)).encode()).hexdigest()[:32]
+
+
 def cached_cubin(
     compile_: Callable[[str, str, tuple[str, ...]], bytes],
 ) -> Callable[[str, str, tuple[str, ...]], bytes]:
     """`kernels.launch.compile_cubin`, looking into the cache folder first and leaving there what it compiles."""
 
     def cubin(source: str, target: str, defines: tuple[str, ...]) -> bytes:
-        from importlib.resources import files
-
-        text = files("tilewright.kernels").joinpath(source).read_text()
-        key = hashlib.sha256("\0".join((text, target, *defines)).encode()).hexdigest()[:32]
-        path = cache_folder() / "cubins" / f"{key}.cubin"
+        path = cache_folder() / "cubins" / f"{cubin_key(source, target, defines)}.cubin"
         with contextlib.suppress(OSError):
             return path.read_bytes()
         made = compile_(source, target, defines)
@@ -98,10 +101,16 @@ def grouped_defines(config: dict[str, int]) -> list[tuple[str, ...]]:
 def build(job: dict[str, Any]) -> dict[str, Any]:
     """Compile what `job` (from `builds`) names; what it takes as far as the compiler tells. Raises what it raises."""
     if job["kind"] == "cubin":
-        made = use_cubin_cache().compile_cubin(job["source"], job["target"], tuple(job["defines"]))
-        return {"bytes": len(made)}
+        arguments = (job["source"], job["target"], tuple(job["defines"]))
+        made = use_cubin_cache().compile_cubin(*arguments)
+        return {"bytes": len(made), "cached": [f"cubins/{cubin_key(*arguments)}.cubin"]}
     compiled = triton_kernel(job["source"], job["name"], job["job"])
-    return {"shared": compiled.metadata.shared}
+    folder = cache_folder().resolve()
+    kept = {Path(path).resolve().parent for path in compiled.metadata_group.values()}
+    return {
+        "shared": compiled.metadata.shared,
+        "cached": sorted(str(path.relative_to(folder)) for path in kept if path.is_relative_to(folder)),
+    }
 
 
 def builds(

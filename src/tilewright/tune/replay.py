@@ -15,7 +15,7 @@ Table = Mapping[str, tuple[float, float]]
 
 
 class ReplayFleet:
-    """Answers each request from `tables` (key of the problem -> its table). What is not there is a `resources` fault."""
+    """Answers each request from `tables`, by key of the problem. What is not there is a `resources` fault."""
 
     def __init__(self, tables: Mapping[str, Table], width: int = 1) -> None:
         self.done: queue.Queue[Done | BaseException] = queue.Queue()

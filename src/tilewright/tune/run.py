@@ -78,6 +78,7 @@ class Run:
 
     def __init__(self, fleet: Fleet, store: TrialStore | None, context: Context, watcher: Watcher) -> None:
         self.fleet, self.store, self.context, self.watcher = fleet, store, context, watcher
+        self.workers: list[str] = []
         self._setups = 0
         self._waiting: dict[int, tuple[_Active, int]] = {}
 
@@ -144,6 +145,8 @@ class Run:
             self._refused(done, item, at)
             return
         self._setups = 0
+        if done.worker not in self.workers:
+            self.workers.append(done.worker)
         if self.store is not None:
             self.store.append(self.context, item.problem, trial)
         done.kept.set()

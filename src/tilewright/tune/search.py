@@ -2,8 +2,8 @@
 
 Trials are counted as they are asked for. Of a budget of `trials` looks (few samples each) a part goes to the start: the
 model's first choices, spread over the space, and what was best at other numbers of tokens of the same layer. The rest
-goes to neighbours of the best configs so far, of fewer of them each round. The finalists are then measured with more samples,
-and the last few again in turn, on one worker, so that what drifts drifts for all.
+goes to neighbours of the best configs so far, of fewer of them each round. The finalists are then
+measured with more samples, and the last few again in turn, on one worker, so that what drifts drifts for all.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tilewright.bench import reference
-from tilewright.bench.problem import GemmProblem, MoeProblem, as_dict, routing
+from tilewright.bench.problem import W4A4, GemmProblem, MoeProblem, as_dict, routing
 from tilewright.store.result import canonical
 
 FP8_MOST: Final = 448.0
@@ -71,14 +71,17 @@ def gemm_operands(torch: Any, problem: GemmProblem, device: Any) -> GemmOperands
         return GemmOperands(x, w, x_scale, w_scale)
     if problem.dtype == "nvfp4":
         return GemmOperands(x, Nvfp4(*reference.quantise(torch, w)))
+    if problem.dtype == W4A4:
+        return GemmOperands(Nvfp4(*reference.quantise(torch, x)), Nvfp4(*reference.quantise(torch, w)))
     return GemmOperands(x, w)
 
 
 def gemm_answer(torch: Any, operands: GemmOperands) -> Any:
     """The right answer, float32 [m, n]."""
-    x, w = operands.x, operands.w
-    if isinstance(w, Nvfp4):
-        return reference.gemm(x, reference.dequantise(torch, w.codes, w.scales, w.factor))
+    x, w = (
+        reference.dequantise(torch, item.codes, item.scales, item.factor) if isinstance(item, Nvfp4) else item
+        for item in (operands.x, operands.w)
+    )
     out = reference.gemm(x, w)
     return out if operands.x_scale is None else out * (operands.x_scale * operands.w_scale)
 
@@ -100,7 +103,7 @@ def _experts(torch: Any, shape: tuple[int, int, int], generator: Any, device: An
 def moe_operands(torch: Any, problem: MoeProblem, device: Any) -> MoeOperands:
     """Operands of a MoE layer on `device`."""
     generator = _generator(torch, problem, device)
-    nvfp4 = problem.dtype == "nvfp4"
+    nvfp4 = problem.dtype in ("nvfp4", W4A4)
     x = torch.empty((problem.tokens, problem.hidden), dtype=torch.bfloat16, device=device).normal_(generator=generator)
     w13 = _experts(torch, (problem.experts, 2 * problem.inter, problem.hidden), generator, device, nvfp4)
     w2 = _experts(torch, (problem.experts, problem.hidden, problem.inter), generator, device, nvfp4)
@@ -126,3 +129,19 @@ def moe_answer(torch: Any, operands: MoeOperands) -> Any:
 def copied(tensor: Any, copies: int) -> list[Any]:
     """`tensor` and as many clones as make `copies` of it: the same values at other addresses, so that L2 is cold."""
     return [tensor, *(tensor.clone() for _ in range(copies - 1))]
+
+
+SCALE_ROWS: Final = 128
+SCALE_COLUMNS: Final = 4
+"""A tile of scales as cuBLAS and CUTLASS lay them out ("128x4"; cuBLAS documentation, 1D block scaling factors)."""
+
+
+def tiled_scales(torch: Any, scales: Any) -> Any:
+    """Block scales [rows, columns] in the order in which block-scaled MMAs read them, of the same type: tiles of
+    128 x 4, padded with zeros; row r and column c of a tile lie at (r % 32) * 16 + r // 32 * 4 + c."""
+    rows, columns = scales.shape
+    up, across = -(-rows // SCALE_ROWS), -(-columns // SCALE_COLUMNS)
+    padding = (0, across * SCALE_COLUMNS - columns, 0, up * SCALE_ROWS - rows)
+    padded = torch.nn.functional.pad(scales.view(torch.uint8), padding)
+    tiles = padded.reshape(up, 4, 32, across, SCALE_COLUMNS).permute(0, 3, 2, 1, 4)
+    return tiles.reshape(up * SCALE_ROWS, across * SCALE_COLUMNS).contiguous().view(scales.dtype)

@@ -9,8 +9,10 @@ import msgspec
 
 from tilewright.errors import InputError, shown
 
-GEMM_DTYPES: Final = ("bf16", "fp8", "nvfp4")
-MOE_DTYPES: Final = ("bf16", "nvfp4")
+W4A4: Final = "nvfp4_w4a4"
+"""NVFP4 activations as well as weights; plain nvfp4 is that of the weights alone (W4A16)."""
+GEMM_DTYPES: Final = ("bf16", "fp8", "nvfp4", W4A4)
+MOE_DTYPES: Final = ("bf16", "nvfp4", W4A4)
 MAX_EXTENT: Final = 1 << 20
 MAX_BYTES: Final = 1 << 40
 DISTRIBUTIONS: Final = ("uniform", "one_expert")
@@ -38,7 +40,7 @@ class AllreduceProblem(msgspec.Struct, frozen=True, kw_only=True):
 
 class GemmProblem(msgspec.Struct, frozen=True, kw_only=True):
     """out[m, n] = x[m, k] @ w[n, k]^T, bf16 out. `dtype`: of both operands, activations quantised beforehand; nvfp4:
-    of the weights, activations bf16 (W4A16)."""
+    of the weights, activations bf16 (W4A16); nvfp4_w4a4: of both."""
 
     m: int
     n: int
@@ -48,7 +50,8 @@ class GemmProblem(msgspec.Struct, frozen=True, kw_only=True):
 
 class MoeProblem(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU's shard of a MoE layer: gate and up [2 inter, hidden], SiLU(gate) * up, down [hidden, inter], for the
-    `experts` that it holds; each of `tokens` goes to `topk` of them. `inter` is the shard's."""
+    `experts` that it holds; each of `tokens` goes to `topk` of them. `inter` is the shard's. nvfp4_w4a4: bf16 in, and
+    both products' inputs are quantised as part of the layer."""
 
     tokens: int
     hidden: int
@@ -119,7 +122,7 @@ def check(problem: Problem) -> Problem:
     return problem
 
 
-BITS: Final[dict[str, float]] = {"bf16": 16, "fp8": 8, "nvfp4": 4.5}
+BITS: Final[dict[str, float]] = {"bf16": 16, "fp8": 8, "nvfp4": 4.5, W4A4: 4.5}
 """Bits a weight takes with its share of block scales (nvfp4: 4 + 8 / 16)."""
 
 
@@ -164,12 +167,13 @@ def touched_bytes(problem: Problem) -> int:
 
 
 def moved_bytes(problem: Problem) -> int:
-    """Bytes that have to cross the memory bus once: weights touched, activations in and out (bf16; fp8: 1 byte in)."""
+    """Bytes that have to cross the memory bus once: weights touched, activations in (of a GEMM in its format) and out
+    (bf16)."""
     if isinstance(problem, CopyProblem):
         return 2 * problem.bytes
     if isinstance(problem, GemmProblem):
-        into = 1 if problem.dtype == "fp8" else 2
-        return touched_bytes(problem) + problem.m * (into * problem.k + 2 * problem.n)
+        into = BITS["bf16" if problem.dtype == "nvfp4" else problem.dtype] / 8
+        return touched_bytes(problem) + round(problem.m * (into * problem.k + 2 * problem.n))
     if isinstance(problem, MoeProblem):
         return touched_bytes(problem) + 4 * problem.tokens * problem.hidden
     return problem.bytes

@@ -15,6 +15,7 @@ from tilewright.bench.device import Device
 from tilewright.bench.document import BenchDocument, BenchLine
 from tilewright.bench.job import Job, Outcome
 from tilewright.bench.problem import (
+    W4A4,
     WORD,
     AllreduceProblem,
     CopyProblem,
@@ -55,7 +56,8 @@ class Options:
 def published_limit_s(problem: Problem, device: Device) -> float | None:
     """The larger of bytes over the GPU's published bandwidth and operations over its published dense rate, seconds.
 
-    NVFP4 weights with bf16 activations are multiplied in bf16. None where the catalogue does not know the GPU.
+    NVFP4 weights with bf16 activations are multiplied in bf16. On a GPU whose tensor cores lack the format there is no
+    rate for it, and only bytes count. None where the catalogue does not know the GPU.
     """
     entry = device.entry
     if entry is None or isinstance(problem, AllreduceProblem):
@@ -67,8 +69,8 @@ def published_limit_s(problem: Problem, device: Device) -> float | None:
     work = flops(problem)
     if not work or not isinstance(problem, GemmProblem | MoeProblem):
         return memory
-    peak = entry.peak("fp8" if problem.dtype == "fp8" else "bf16").value
-    return max(memory, work / (peak * TERA)) if peak else None
+    peak = entry.peak({"fp8": "fp8", W4A4: "nvfp4"}.get(problem.dtype, "bf16")).value
+    return max(memory, work / (peak * TERA)) if peak else memory
 
 
 def foresee(problems: Sequence[Problem], device: Device) -> None:

@@ -16,9 +16,9 @@ import msgspec
 
 from tilewright.bench import environment, timing
 from tilewright.bench.backends import Backend, Prepared, backend
-from tilewright.bench.backends.base import version_of
+from tilewright.bench.backends.base import UnsupportedError, version_of
 from tilewright.bench.job import Job, Outcome
-from tilewright.bench.problem import Problem, memory_bytes, problem_of, touched_bytes, weight_bytes
+from tilewright.bench.problem import W4A4, MoeProblem, Problem, memory_bytes, problem_of, touched_bytes, weight_bytes
 from tilewright.errors import MissingPartError, TilewrightError
 from tilewright.hardware.nvml import NvmlDevice, load_nvml, session
 
@@ -128,7 +128,8 @@ def measure(job: Job, torch: Any) -> Outcome:
     config = {**prepared.config, "copies": copies}
     apart = prepared.check()
     torch.cuda.synchronize()
-    if not apart.right(job.kind):
+    quantising = isinstance(problem, MoeProblem) and problem.dtype == W4A4
+    if not apart.right(job.kind, quantising=quantising):
         largest = apart.largest if math.isfinite(apart.largest) else None
         note = f"the answer is off by {apart.largest:.2g} of the largest value, {apart.norm:.2g} in norm"
         return Outcome(status="wrong", error=largest, config=config, note=note, versions=told)
@@ -146,8 +147,8 @@ def attempt(job: Job, torch: Any) -> Outcome:
     """`measure`, with what it raises as an outcome."""
     try:
         return measure(job, torch)
-    except MissingPartError as error:
-        return Outcome(status="refused", note=sentence(error))
+    except (MissingPartError, UnsupportedError) as error:
+        return Outcome(status="refused", note=sentence(error), versions=versions(torch, backend(job.backend)))
     except torch.cuda.OutOfMemoryError as error:
         return Outcome(status="refused", note=f"out of memory: {sentence(error)}"[:MAX_NOTE], fatal=True)
     except Exception as error:  # whatever a backend raises is its result

@@ -17,8 +17,8 @@ from tilewright.store.store import Query, Store
 
 __all__ = ["groups_of", "joined", "read_results"]
 
-DTYPES: Final = {"bf16": "bfloat16", "fp8": "fp8", "nvfp4": "w4a16_nvfp4"}
-"""Formats of `bench` as the kernel tables name them: its NVFP4 is that of weights, activations are bf16."""
+DTYPES: Final = {"bf16": "bfloat16", "fp8": "fp8", "nvfp4": "w4a16_nvfp4", "nvfp4_w4a4": "nvfp4"}
+"""Formats of `bench` as the kernel tables name them: its plain NVFP4 is that of weights, activations are bf16."""
 DOUBTFUL: Final = ("shared gpu", "throttled", "clocks moved")
 """Marks (their beginnings) with which a time says less about the kernel than about that moment."""
 

@@ -104,10 +104,13 @@ def command() -> None:
 @click.option("--m", "m", required=True, metavar="M,...", help="Rows of activations (tokens).")
 @click.option("--n", "n", type=int, required=True, help="Output features.")
 @click.option("--k", "k", type=int, required=True, help="Input features.")
-@click.option("--dtype", default="bf16", show_default=True, metavar="F,...", help="bf16, fp8, nvfp4 (weights only).")
+@click.option("--dtype", default="bf16", show_default=True, metavar="F,...", help="bf16, fp8, nvfp4, nvfp4_w4a4.")
 @_common
 def gemm(m: str, n: int, k: int, dtype: str, **common: Any) -> None:
-    """One matrix product: x[m, k] times w[n, k] transposed, bf16 out."""
+    """One matrix product: x[m, k] times w[n, k] transposed, bf16 out.
+
+    nvfp4 is that of the weights, with bf16 activations; nvfp4_w4a4 of both.
+    """
     from tilewright.bench.problem import GemmProblem
 
     formats = dict.fromkeys(item.strip() for item in dtype.split(","))
@@ -123,7 +126,7 @@ def gemm(m: str, n: int, k: int, dtype: str, **common: Any) -> None:
 @click.option("--experts", type=int, help="Experts on this GPU.")
 @click.option("--topk", type=int, help="Experts a token goes to.")
 @click.option("--tokens", required=True, metavar="T,...", help="Token counts.")
-@click.option("--dtype", default="nvfp4", show_default=True, metavar="F,...", help="bf16, nvfp4 (weights only).")
+@click.option("--dtype", default="nvfp4", show_default=True, metavar="F,...", help="bf16, nvfp4, nvfp4_w4a4.")
 @click.option("--distribution", default="uniform", show_default=True, help="uniform, or one_expert: all to the same.")
 @_common
 def moe(
@@ -139,7 +142,10 @@ def moe(
     distribution: str,
     **common: Any,
 ) -> None:
-    """One mixture-of-experts layer: routing, gate and up, SiLU, down, weighted sum."""
+    """One mixture-of-experts layer: routing, gate and up, SiLU, down, weighted sum.
+
+    nvfp4 is that of the weights, with bf16 activations; nvfp4_w4a4 quantises them too, within the layer.
+    """
     from tilewright.bench.problem import MoeProblem
 
     counts = _numbers("tokens", tokens)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import metadata
+from importlib import import_module, metadata
 from importlib.util import find_spec
+from inspect import Parameter, signature
 from typing import Any
 
 from tilewright.bench.problem import GemmProblem, MoeProblem, Problem, kind_of
 from tilewright.bench.reference import Error, error
+from tilewright.errors import TilewrightError
 
 Capability = tuple[int, int]
 
@@ -67,6 +69,62 @@ def not_found(module: str, package: str) -> str | None:
     except (ImportError, ValueError):
         found = None
     return None if found else f"{package} is not installed"
+
+
+class UnsupportedError(TilewrightError):
+    """A backend that is installed cannot run this problem here: its release has another call, or no kernel for it."""
+
+
+def entry(package: str, *places: str) -> Any:
+    """The first of `places` ("module:name") that the installed release of `package` has.
+
+    Raises:
+        UnsupportedError: it has none of them.
+    """
+    why = ""
+    for place in places:
+        module, _, name = place.partition(":")
+        try:
+            found = getattr(import_module(module), name, None)
+        except Exception as error:  # packages raise what they like when a part of theirs does not load
+            first = " ".join(str(error).split())
+            why = f" ({type(error).__name__}: {first[:120]})"
+            continue
+        if found is not None:
+            return found
+    known = " and ".join(places)
+    msg = f"{package} {version_of(package) or 'of an unknown version'} has no {known}{why}"
+    raise UnsupportedError(msg)
+
+
+def accepted(call: Any, package: str, needed: Iterable[str], optional: Mapping[str, Any] = {}) -> dict[str, Any]:
+    """Those of the `optional` arguments that `call` takes, after a look whether it takes all that are `needed`.
+
+    A call without a signature (compiled) is believed to take what is needed and nothing else.
+
+    Raises:
+        UnsupportedError: a needed one is no parameter of it.
+    """
+    try:
+        parameters = signature(call).parameters
+    except (TypeError, ValueError):
+        return {}
+    if any(item.kind is Parameter.VAR_KEYWORD for item in parameters.values()):
+        return dict(optional)
+    absent = [name for name in needed if name not in parameters]
+    if absent:
+        name = getattr(call, "__name__", "its call")
+        release = f"{package} {version_of(package) or 'of an unknown version'}"
+        msg = f"{release}: {name}() takes no {', '.join(absent)}; its interface has changed"
+        raise UnsupportedError(msg)
+    return {name: value for name, value in optional.items() if name in parameters}
+
+
+def needs(capability: Capability, least: Capability, what: str) -> None:
+    """Raises UnsupportedError where a GPU is too old for `what`."""
+    reason = too_old(capability, least, what)
+    if reason:
+        raise UnsupportedError(reason)
 
 
 def too_old(capability: Capability, least: Capability, what: str) -> str | None:

@@ -1,7 +1,88 @@
-"""SGLang's own kernels: named, not wired yet."""
+"""SGLang's own kernels: the FP8 GEMM of its kernel package, and the Triton MoE layer.
+
+Written against the sources of 0.4.9.post6 to 0.5.23 and not run.
+"""
 
 from __future__ import annotations
 
-from tilewright.bench.backends.not_wired import not_wired
+from typing import Any, Final
 
-BACKEND = not_wired("sglang", "sglang", "sglang", {"gemm": ("bf16", "fp8", "nvfp4"), "moe": ("bf16", "nvfp4")})
+from tilewright.bench.backends.base import (
+    Backend,
+    Capability,
+    Prepared,
+    UnsupportedError,
+    accepted,
+    answers_checked,
+    entry,
+    not_found,
+    too_old,
+)
+from tilewright.bench.operands import copied, gemm_answer, gemm_operands, moe_answer, moe_operands
+from tilewright.bench.problem import GemmProblem, MoeProblem, Problem
+
+PACKAGE: Final = "sglang"
+FUSED: Final = (
+    "sglang.srt.layers.moe.moe_runner.triton_utils.fused_moe:fused_experts_impl",  # from 0.5.12 on
+    "sglang.srt.layers.moe.fused_moe_triton.fused_moe:fused_experts_impl",
+)
+
+
+def _gemm(problem: GemmProblem, torch: Any, copies: int) -> Prepared:
+    call = entry(PACKAGE, "sgl_kernel:fp8_scaled_mm")
+    accepted(call, PACKAGE, ("mat_a", "mat_b", "scales_a", "scales_b", "out_dtype"))
+    o = gemm_operands(torch, problem, "cuda")
+    # It takes a scale for each row of both operands.
+    rows, columns = (
+        scale.expand(count).contiguous() for scale, count in ((o.x_scale, problem.m), (o.w_scale, problem.n))
+    )
+    calls = [
+        lambda w=w: call(mat_a=o.x, mat_b=w.t(), scales_a=rows, scales_b=columns, out_dtype=torch.bfloat16)
+        for w in copied(o.w, copies)
+    ]
+    config = {"call": "fp8_scaled_mm", "scales": "row"}
+    return Prepared(calls, answers_checked(calls, lambda: gemm_answer(torch, o), torch), config)
+
+
+def configure() -> None:
+    """Give SGLang the settings that its layers read from a running server; nothing where a release needs none."""
+    try:
+        make = entry(PACKAGE, "sglang.srt.server_args:ServerArgs")
+        use = entry(PACKAGE, "sglang.srt.server_args:set_global_server_args_for_scheduler")
+    except UnsupportedError:
+        return
+    use(make(model_path="dummy"))
+
+
+def _moe(problem: MoeProblem, torch: Any, copies: int) -> Prepared:
+    call = entry(PACKAGE, *FUSED)
+    more = accepted(
+        call, PACKAGE, ("hidden_states", "w1", "w2", "topk_weights", "topk_ids"), {"filter_expert": False}
+    )  # fmt: skip
+    configure()
+    o = moe_operands(torch, problem, "cuda")
+    calls = [
+        lambda w13=w13, w2=w2: call(
+            hidden_states=o.x, w1=w13, w2=w2, topk_weights=o.router, topk_ids=o.ids, inplace=False, **more
+        )
+        for w13, w2 in zip(copied(o.w13, copies), copied(o.w2, copies), strict=True)
+    ]
+    config = {"call": "fused_experts_impl"}
+    return Prepared(calls, answers_checked(calls, lambda: moe_answer(torch, o), torch), config)
+
+
+def prepare(problem: Problem, torch: Any, copies: int) -> Prepared:
+    """The calls of `problem` on torch's current device. Raises UnsupportedError where this release cannot."""
+    if isinstance(problem, MoeProblem):
+        return _moe(problem, torch, copies)
+    assert isinstance(problem, GemmProblem)
+    return _gemm(problem, torch, copies)
+
+
+def missing(capability: Capability) -> str | None:
+    return not_found("sglang", PACKAGE) or too_old(capability, (8, 9), "FP8 in SGLang")
+
+
+BACKEND = Backend(
+    name="sglang", formats={"gemm": ("fp8",), "moe": ("bf16",)}, missing=missing, prepare=prepare, package=PACKAGE
+)

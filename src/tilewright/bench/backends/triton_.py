@@ -8,10 +8,10 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
-from tilewright.bench.backends.base import Backend, Capability, Prepared, answers_checked, not_found, too_old
+from tilewright.bench.backends.base import Backend, Capability, Prepared, answers_checked, needs, not_found, too_old
 from tilewright.bench.backends.torch_ import words
 from tilewright.bench.operands import copied, gemm_answer, gemm_operands, moe_answer, moe_operands
-from tilewright.bench.problem import CopyProblem, GemmProblem, MoeProblem, Problem, ReadProblem
+from tilewright.bench.problem import W4A4, CopyProblem, GemmProblem, MoeProblem, Problem, ReadProblem
 from tilewright.bench.reference import Error
 
 Tile = tuple[int, int, int, int, int]
@@ -157,13 +157,19 @@ def _nvfp4_gemm(problem: GemmProblem, torch: Any, copies: int) -> Prepared:
 
 def _nvfp4_moe(problem: MoeProblem, torch: Any, copies: int) -> Prepared:
     kernels = import_module("tilewright.kernels")
+    activations = "nvfp4" if problem.dtype == W4A4 else "bf16"
+    if activations == "nvfp4":
+        needs(torch.cuda.get_device_capability(), (10, 0), "a block-scaled MMA")
     o = moe_operands(torch, problem, "cuda")
     w13 = kernels.pack_triton(o.w13.codes, o.w13.scales, o.w13.factor, gated=True)
     w2 = kernels.pack_triton(o.w2.codes, o.w2.scales, o.w2.factor)
     pairs = zip(_weights(w13, copies), _weights(w2, copies), strict=True)
-    calls = [partial(kernels.fused_moe_triton, o.x, first, second, o.router, o.ids) for first, second in pairs]
-    tile = kernels.tile_of(problem.tokens * problem.topk, problem.experts, "bf16")
-    config = {"call": "fused_moe_triton", **asdict(tile)}
+    calls = [
+        partial(kernels.fused_moe_triton, o.x, first, second, o.router, o.ids, activations=activations)
+        for first, second in pairs
+    ]
+    tile = kernels.tile_of(problem.tokens * problem.topk, problem.experts, activations)
+    config = {"call": "fused_moe_triton", "activations": activations, **asdict(tile)}
     return Prepared(calls, answers_checked(calls, lambda: moe_answer(torch, o), torch), config)
 
 
@@ -191,7 +197,7 @@ def missing(capability: Capability) -> str | None:
 
 BACKEND = Backend(
     name="triton",
-    formats={"copy": ("",), "read": ("",), "gemm": ("bf16", "fp8", "nvfp4"), "moe": ("nvfp4",)},
+    formats={"copy": ("",), "read": ("",), "gemm": ("bf16", "fp8", "nvfp4"), "moe": ("nvfp4", W4A4)},
     missing=missing,
     prepare=prepare,
     package="triton",

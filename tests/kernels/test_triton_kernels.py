@@ -155,6 +155,28 @@ for row in range(tokens):
     same &= not codes[row, hidden // 2 :].any()
 found["blocks equal"] = met / (tokens * hidden // 16)
 found["quantise"] = bool(same)
+# The custom op and the module around it.
+from tilewright.kernels import moe_module, register_triton_op
+w13, w2 = pack_triton(*up, gated=True), pack_triton(*down)
+x, ids = torch.randn(tokens, hidden).bfloat16(), torch.stack([torch.randperm(experts)[:topk] for _ in range(tokens)])
+parts = [w13.codes, w13.scales.view(torch.uint8), w13.factor, w2.codes, w2.scales.view(torch.uint8), w2.factor]
+found["opcheck"] = torch.library.opcheck(register_triton_op(), (x, *parts, router, ids, inter, "bf16"))
+layer = moe_module(w13, w2)
+found["state"] = sorted(layer.state_dict())
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate, self.experts = torch.nn.Linear(hidden, experts, bias=False, dtype=torch.bfloat16), layer
+
+    def forward(self, x):
+        weights, chosen = torch.softmax(self.gate(x).float(), -1).topk(topk, -1)
+        return x + self.experts(x, weights, chosen)
+
+block = Block()
+with torch.no_grad():
+    compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
+    found["compiled"] = all(torch.equal(compiled(x[:count]), block(x[:count])) for count in (7, 3))
 print(json.dumps(found))
 """
 
@@ -189,3 +211,13 @@ def test_products_are_right(interpreted: dict[str, Any]) -> None:
         assert interpreted[f"moe bf16 {how}"] < 0.015
         # Both products' inputs in NVFP4: what the format itself costs.
         assert 0.05 < interpreted[f"moe nvfp4 {how}"] < 0.2
+
+
+def test_the_custom_op_passes_torchs_own_checks(interpreted: dict[str, Any]) -> None:
+    assert len(interpreted["opcheck"]) >= 4
+    assert set(interpreted["opcheck"].values()) == {"SUCCESS"}
+
+
+def test_the_module_compiles_whole(interpreted: dict[str, Any]) -> None:
+    assert interpreted["compiled"]
+    assert len(interpreted["state"]) == 6

@@ -15,6 +15,7 @@ from tilewright.kernels.choose import choose
 from tilewright.kernels.config import GroupedConfig
 from tilewright.kernels.layout import PackedWeights, pack, unpack
 from tilewright.kernels.moe import fused_moe, grouped_gemm, register_ops
+from tilewright.kernels.ops import moe_module, register_triton_op
 from tilewright.kernels.triton_layout import TritonWeights, pack_triton, unpack_triton
 from tilewright.kernels.triton_moe import fused_moe_triton, grouped_gemm_triton
 from tilewright.kernels.triton_tiles import Tile, tile_of
@@ -29,10 +30,12 @@ __all__ = [
     "fused_moe_triton",
     "grouped_gemm",
     "grouped_gemm_triton",
+    "moe_module",
     "pack",
     "pack_experts",
     "pack_triton",
     "register_ops",
+    "register_triton_op",
     "tile_of",
     "unpack",
     "unpack_triton",

@@ -20,6 +20,7 @@ from tilewright.cost.kernel_dtypes import kernel_dtype, kernel_rates
 from tilewright.cost.kernel_models import load
 from tilewright.cost.moe_load import moe_load
 from tilewright.cost.questions import GemmQuestion
+from tilewright.cost.surface import Surface, SurfaceTable
 from tilewright.cost.tables import pack_table, read_table
 from tilewright.cost.trees import Forest, Trees
 from tilewright.errors import InputError
@@ -192,3 +193,64 @@ def test_a_weight_of_a_power_of_two_is_kept_up_to_the_cache() -> None:
     assert small.kept_base_s < 0.6 * small.base_s
     assert (other.kept_base_s, larger.kept_base_s) == (other.base_s, larger.base_s)
     assert [work.features[-2] for work in (kept, other, larger, small)] == [1.0, 0.0, 0.0, 0.0]
+
+
+def test_a_surface_is_linear_in_the_logarithms_between_knots_and_flat_beyond() -> None:
+    table = SurfaceTable(
+        m=[1.0, 4.0], n=[16.0, 64.0], k=[32.0], nk=[512.0, 2048.0], body=[100, 300, 500, 700], weight=[0, 40, 80, -40]
+    )
+    surface = Surface(table)
+    # At knots: the body's value, and the weight's running sum along n k.
+    assert surface.value(1, 16, 32) == pytest.approx(0.100 + 0.000)
+    assert surface.value(1, 64, 32) == pytest.approx(0.300 + 0.040)
+    assert surface.value(4, 64, 32) == pytest.approx(0.700 + 0.040)
+    assert surface.value(2, 32, 32) == pytest.approx((0.1 + 0.3 + 0.5 + 0.7) / 4 + (0.0 + 0.04 + 0.08 + 0.04) / 4)
+    assert surface.value(1000, 1000, 4096) == pytest.approx(surface.value(4, 64, 32))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"body": [1, 2, 3]}, {"weight": []}, {"m": [4.0, 1.0]}, {"n": []}, {"k": [0.0]}, {"nk": [float("nan"), 1.0]}],
+)
+def test_a_broken_surface_is_refused(changes: dict[str, Any]) -> None:
+    whole: dict[str, Any] = {
+        "m": [1.0, 4.0], "n": [16.0, 64.0], "k": [32.0], "nk": [512.0, 2048.0], "body": [1, 2, 3, 4], "weight": [0] * 4,
+    }  # fmt: skip
+    with pytest.raises(InputError):
+        Surface(SurfaceTable(**{**whole, **changes}))
+
+
+@pytest.mark.skipif(find_spec("numpy") is None, reason="needs numpy")
+def test_the_smooth_part_of_a_smooth_table_holds_on_shapes_left_out() -> None:
+    import numpy as np  # pyright: ignore[reportMissingImports]
+
+    from tilewright.calibrate.smooth import smooth_part
+
+    sizes = [(m, n, k) for n in (256, 512, 1024, 2048, 4096, 8192) for k in (256, 768, 1536, 3072, 6144, 9216)
+             for m in (1, 8, 64, 512)]  # fmt: skip
+    x = np.array(sizes, dtype=float)
+    logs = np.log(x)
+    y = 0.05 * logs[:, 0] - 0.03 * logs[:, 1] * (logs[:, 2] - 8) + 0.02 * np.abs(logs[:, 1] + logs[:, 2] - 15)
+    shapes = [size[1:] for size in sizes]
+    numbers = {shape: place for place, shape in enumerate(sorted(set(shapes)))}
+    folds = np.array([(numbers[shape] * 7) % 3 for shape in shapes])
+    got = smooth_part(np, x, y, folds, 3, shapes)
+    assert got is not None
+    spread = float(np.abs(y - y.mean()).mean())
+    for held in (got.held_out, got.own):
+        assert float(np.abs(held - y).mean()) < spread / 4
+    for fold in range(3):
+        other = folds != fold
+        assert float(np.abs(got.inside[fold][other] - y[other]).mean()) < spread / 3
+    surface = Surface(got.table)
+    assert max(abs(surface.value(*size) - value) for size, value in zip(sizes, y.tolist(), strict=True)) < 0.01
+
+
+@pytest.mark.skipif(find_spec("numpy") is None, reason="needs numpy")
+def test_few_shapes_have_no_smooth_part() -> None:
+    import numpy as np  # pyright: ignore[reportMissingImports]
+
+    from tilewright.calibrate.smooth import smooth_part
+
+    x = np.array([(m, 256, 256) for m in (1, 2, 4)], dtype=float)
+    assert smooth_part(np, x, np.zeros(3), np.array([0, 1, 0]), 2, [(256, 256)] * 3) is None

@@ -1,6 +1,7 @@
 """Fitting one kernel: trees on the physics features, errors on held-out shapes, bounds by region.
 
 The model is the log of time over the roofline (`base_s`), so that bytes, operations and waves are what extrapolates.
+GEMMs of some thousand rows have a smooth part beside the trees (`smooth.py`).
 Bounds are split-conformal: quantiles of the errors on held-out shapes, apart in regions that a small tree finds.
 """
 
@@ -14,9 +15,10 @@ from typing import Any, Final
 import msgspec
 
 from tilewright.calibrate.rows import Group
+from tilewright.calibrate.smooth import Smooth, smooth_part
 from tilewright.cost.gemm_features import GEMM_KEPT, GemmWork
 from tilewright.cost.kernel_dtypes import kernel_dtype, kernel_rates
-from tilewright.cost.kernel_models import FEATURES, FitError, IndexEntry, KernelFile
+from tilewright.cost.kernel_models import FEATURES, SURFACE_FEATURE, FitError, IndexEntry, KernelFile
 from tilewright.cost.kernel_work import group_work
 from tilewright.cost.trees import LEAF, VALUE_UNIT, Trees
 from tilewright.errors import MissingPartError
@@ -93,20 +95,42 @@ _SMOOTH: Final[Recipe] = (
 their tiles by rule or tuning; cuBLAS's choices have edges that it blurs. Calibration keeps what holds better."""
 
 _FINE: Final[Recipe] = ((1.0, {"trees": 2.0, "learning_rate": 0.05}),)
-_ROUGH: Final[Recipe] = ((1.0, {"trees": 0.5, "learning_rate": 0.2, "extra_trees": True, "num_leaves": 48}),)
-_ROUGH_SHARES: Final = (1 / 3, 1 / 2)
-"""GEMM tables of a few thousand rows: smaller steps, alone or with a share of the random splits. Twice the nodes to
-walk, which large tables neither need nor get."""
+_ON_SURFACE: Final[tuple[tuple[float, Recipe], ...]] = (
+    (1.0, ((1.0, {"learning_rate": 0.05, "rest": True}),)),
+    (1.0, ((0.5, {"learning_rate": 0.05, "rest": True}),)),
+    (
+        0.0,
+        ((0.5, {"trees": 1.25, "learning_rate": 0.07, "blind": True}), (0.5, {"trees": 1.25, "learning_rate": 0.07})),
+    ),
+)
+"""With a smooth part: its share in the sum, and the trees beside it. Trees of the rest, all or half of what they say;
+or trees that do not see it ("blind") and trees that have it as a feature, half of each, which suits cuBLAS."""
 
 
-def _train(lgb: Any, x: Any, y: Any, trees: int, recipe: Recipe = _SHARP) -> list[tuple[float, Any]]:
+def _with(np: Any, x: Any, smooth: Any) -> Any:
+    return x if smooth is None else np.column_stack([x, smooth])
+
+
+def _train(
+    np: Any, lgb: Any, x: Any, y: Any, trees: int, recipe: Recipe = _SHARP, smooth: Any = None
+) -> list[tuple[float, Any]]:
+    """The recipe's boosters on features `x` [rows, features] and, behind them, the smooth part."""
     boosters: list[tuple[float, Any]] = []
     for weight, changes in recipe:
         settings = _settings(len(y), max(1, round(trees * changes.get("trees", 1.0))))
-        settings.update({key: value for key, value in changes.items() if key != "trees"})
-        data = lgb.Dataset(x, label=y, params={"verbosity": -1, "min_data_in_leaf": settings["min_data_in_leaf"]})
+        settings.update({key: value for key, value in changes.items() if key not in ("trees", "blind", "rest")})
+        seen = x if changes.get("blind") else _with(np, x, smooth)
+        label = y - smooth if changes.get("rest") else y
+        data = lgb.Dataset(
+            seen, label=label, params={"verbosity": -1, "min_data_in_leaf": settings["min_data_in_leaf"]}
+        )
         boosters.append((weight, lgb.train(settings, data)))
     return boosters
+
+
+def _summed(boosters: list[tuple[float, Any]], x: Any) -> Any:
+    """What the boosters say of `x`, whose last columns those that were trained without them do not see."""
+    return sum(weight * booster.predict(x[:, : booster.num_feature()]) for weight, booster in boosters)
 
 
 def _folds(np: Any, shapes: list[tuple[int, ...]]) -> Any:
@@ -118,7 +142,10 @@ def _folds(np: Any, shapes: list[tuple[int, ...]]) -> Any:
     return np.array([fold_of[shape] for shape in shapes]), count
 
 
-def _held_out(np: Any, lgb: Any, x: Any, y: Any, folds: Any, count: int, trees: int, recipe: Recipe = _SHARP) -> Any:
+def _held_out(
+    np: Any, lgb: Any, x: Any, y: Any, folds: Any, count: int, trees: int, recipe: Recipe = _SHARP,
+    smooth: Smooth | None = None, share: float = 0.0,
+) -> Any:  # fmt: skip
     out = np.zeros(len(y))
     for fold in range(count):
         test = folds == fold
@@ -127,8 +154,11 @@ def _held_out(np: Any, lgb: Any, x: Any, y: Any, folds: Any, count: int, trees: 
         rest = np.flatnonzero(~test)
         # Large tables are thinned here, evenly, and only here: it makes the stated error a little worse, not better.
         rest = rest[:: max(1, len(rest) // _HELD_OUT_ROWS)]
-        for weight, booster in _train(lgb, x[rest], y[rest], trees, recipe):
-            out[test] += weight * booster.predict(x[test])
+        # What trees see of the smooth part was itself made without the rows' own shapes, and without the fold.
+        inside = None if smooth is None else smooth.inside[fold][rest]
+        held = None if smooth is None else smooth.held_out[test]
+        boosters = _train(np, lgb, x[rest], y[rest], trees, recipe, inside)
+        out[test] = _summed(boosters, _with(np, x[test], held)) + (0.0 if held is None else share * held)
     return out
 
 
@@ -218,13 +248,15 @@ def _bounds(
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """A way to fit: recipe, number of features, whether the roofline reads kept weights from L2; and what that
-    predicts of shapes held out, as logarithms over that roofline."""
+    """A way to fit: recipe, number of features, whether the roofline reads kept weights from L2, the smooth part and
+    its share; and what that predicts of shapes held out, as logarithms over that roofline."""
 
     recipe: Recipe
     columns: int
     kept: bool
     out: Any
+    smooth: Smooth | None = None
+    share: float = 0.0
 
 
 def _candidates(np: Any, lgb: Any, data: _Data, trees: int) -> Iterator[_Choice]:
@@ -236,40 +268,43 @@ def _candidates(np: Any, lgb: Any, data: _Data, trees: int) -> Iterator[_Choice]
         narrow = every - GEMM_KEPT
         # Large tables hold enough shapes to show it without: the gain there is 0.2 of 5%, not worth its time.
         ways = [(narrow, False), (every, False), (every, True)] if small else [(narrow, False)]
-    for columns, kept in ways:
+
+    def out(recipe: Recipe, columns: int, kept: bool, smooth: Smooth | None = None, share: float = 0.0) -> Any:
         y = data.target(kept)
+        return _held_out(np, lgb, data.x[:, :columns], y, data.folds, data.count, trees, recipe, smooth, share)
 
-        def out(recipe: Recipe, columns: int = columns, y: Any = y) -> Any:
-            return _held_out(np, lgb, data.x[:, :columns], y, data.folds, data.count, trees, recipe)
+    if data.op != "gemm" or not small:
+        for columns, kept in ways:
+            for recipe in (_SHARP, _SMOOTH) if small else (_SHARP,):
+                yield _Choice(recipe, columns, kept, out(recipe, columns, kept))
+        return
+    plain = [_Choice(_FINE, columns, kept, out(_FINE, columns, kept)) for columns, kept in ways]
+    yield from plain
+    kept = min(plain, key=lambda choice: _badness(np, data, choice)).kept
+    smooth = smooth_part(np, data.sizes, data.target(kept), data.folds, data.count, data.shapes)
+    if smooth is not None:
+        for share, recipe in _ON_SURFACE:
+            yield _Choice(recipe, every, kept, out(recipe, every, kept, smooth, share), smooth, share)
 
-        if data.op == "gemm" and small:
-            fine, rough = out(_FINE), out(_ROUGH)
-            yield _Choice(_FINE, columns, kept, fine)
-            for share in _ROUGH_SHARES:
-                recipe = ((1 - share, _FINE[0][1]), (share, _ROUGH[0][1]))
-                yield _Choice(recipe, columns, kept, (1 - share) * fine + share * rough)
-            continue
-        for recipe in (_SHARP, _SMOOTH) if small else (_SHARP,):
-            yield _Choice(recipe, columns, kept, out(recipe))
+
+def _badness(np: Any, data: _Data, choice: _Choice) -> float:
+    """The tail counts as much as the mean: a 95th percentile of 12% weighs what a mean of 4% does."""
+    gap = np.abs(np.exp(choice.out - data.target(choice.kept)) - 1)
+    return float(3 * gap.mean() + np.quantile(gap, 0.95))
 
 
 def _best(np: Any, lgb: Any, data: _Data, trees: int) -> _Choice:
-    """The way with the lowest error on held-out shapes.
-
-    The tail counts as much as the mean: a 95th percentile of 12% weighs what a mean of 4% does."""
-
-    def badness(choice: _Choice) -> float:
-        gap = np.abs(np.exp(choice.out - data.target(choice.kept)) - 1)
-        return float(3 * gap.mean() + np.quantile(gap, 0.95))
-
-    return min(_candidates(np, lgb, data, trees), key=badness)
+    """The way with the lowest error on held-out shapes."""
+    return min(_candidates(np, lgb, data, trees), key=lambda choice: _badness(np, data, choice))
 
 
 @dataclass(frozen=True, slots=True)
 class _Data:
-    """A kernel's rows as numbers: features x [rows, features], log times, log rooflines, and each row's fold."""
+    """A kernel's rows as numbers: sizes, features x [rows, features], log times, log rooflines, and each row's fold."""
 
     op: str
+    shapes: list[tuple[int, ...]]
+    sizes: Any
     x: Any
     log_time: Any
     log_base: Any
@@ -291,9 +326,12 @@ def fit_group(group: Group, date: str, trees: int = 160, source: str = "", *, co
     work = [
         group_work(group.op, group.backend, sample.sizes, sample.distribution, dtype, rates) for sample in group.samples
     ]
-    folds, count = _folds(np, [sample.shape(group.op) for sample in group.samples])
+    shapes = [sample.shape(group.op) for sample in group.samples]
+    folds, count = _folds(np, shapes)
     data = _Data(
         op=group.op,
+        shapes=shapes,
+        sizes=np.array([sample.sizes for sample in group.samples], dtype=float),
         x=np.array([item.features for item in work]),
         log_time=np.log(np.array([sample.time_s for sample in group.samples])),
         log_base=np.log(np.array([item.base_s for item in work])),
@@ -307,9 +345,9 @@ def fit_group(group: Group, date: str, trees: int = 160, source: str = "", *, co
     x, y = data.x[:, : best.columns], data.target(best.kept)
     errors = y - best.out
     relative = np.abs(np.exp(-errors) - 1)
-    regions, low, high, covered = _bounds(
-        np, lgb, x, errors, folds, count, len({sample.shape(group.op) for sample in group.samples})
-    )
+    own = None if best.smooth is None else best.smooth.own
+    seen = _with(np, x, own)
+    regions, low, high, covered = _bounds(np, lgb, seen, errors, folds, count, len(set(shapes)))
     plain_error: tuple[float, float] | None = None
     if compare:
         names = _OBVIOUS[group.op]
@@ -317,14 +355,16 @@ def fit_group(group: Group, date: str, trees: int = 160, source: str = "", *, co
         other = _held_out(np, lgb, x[:, columns], data.log_time, folds, count, trees)
         gap = np.abs(np.exp(other - data.log_time) - 1)
         plain_error = (round(float(gap.mean()), 4), round(float(np.quantile(gap, 0.95)), 4))
-    names = FEATURES[group.op][: best.columns]
+    names = [*FEATURES[group.op][: best.columns], *([SURFACE_FEATURE] if best.smooth else [])]
     content = KernelFile(
-        features=list(names),
-        trees=_packed(_train(lgb, x, y, trees, best.recipe), len(names)),
+        features=names,
+        trees=_packed(_train(np, lgb, x, y, trees, best.recipe, own), len(names)),
         regions=regions,
         low=low,
         high=high,
         kept=best.kept,
+        surface=best.smooth.table if best.smooth else None,
+        share=best.share,
     )
     gz = zlib.compressobj(9, zlib.DEFLATED, 31)
     packed = gz.compress(msgspec.json.encode(content)) + gz.flush()
@@ -336,7 +376,7 @@ def fit_group(group: Group, date: str, trees: int = 160, source: str = "", *, co
     file = f"{group.op}-{group.gpu}-{group.backend}-{group.dtype}".replace("/", "_")[:150] + ".json.gz"
     entry = IndexEntry(
         op="gemm" if group.op == "gemm" else "moe", gpu=group.gpu, backend=group.backend, dtype=group.dtype,
-        framework=group.framework, file=file, rows=len(work), shapes=len({s.shape(group.op) for s in group.samples}),
+        framework=group.framework, file=file, rows=len(work), shapes=len(set(shapes)),
         date=date, ranges=ranges, source=source,
         error=FitError(
             mean=round(float(relative.mean()), 4), p95=round(float(np.quantile(relative, 0.95)), 4),

@@ -154,13 +154,13 @@ def _sizes(question: GemmQuestion | MoeQuestion) -> tuple[str, tuple[int, ...], 
     return "moe", (q.tokens, q.hidden, q.inter, q.topk, q.experts, q.tp, q.ep), q.distribution
 
 
-def _modelled(choice: _Choice, work: GemmWork | MoeWork) -> float:
+def _modelled(choice: _Choice, work: GemmWork | MoeWork, sizes: tuple[int, ...]) -> float:
     """The time by the coefficients alone."""
     model = choice.model
     if model is None:
         return work.base_s * _PLAIN
     base = work.kept_base_s if model.kept and type(work) is GemmWork else work.base_s
-    return base * exp(model.forest.value(work.features))
+    return base * exp(model.log_factor(model.features(work.features, sizes)))
 
 
 def estimate_kernel(question: GemmQuestion | MoeQuestion, coefficients: Coefficients, *, tables: bool) -> Estimate:
@@ -181,9 +181,9 @@ def estimate_kernel(question: GemmQuestion | MoeQuestion, coefficients: Coeffici
         basis = "measured"
         notes.append(note)
     else:
-        time = _modelled(choice, work)
+        time = _modelled(choice, work, sizes)
     if near is None and model is not None:
-        region = round(model.regions.value(work.features) * 1e4)
+        region = round(model.regions.value(model.features(work.features, sizes)) * 1e4)
         low, high = model.low[region], model.high[region]
         octaves, parts = _outside(model, op, sizes)
         if octaves:
@@ -238,7 +238,7 @@ def _measured(
         for at, seen in ((below, low_s), (above, high_s))
     ]
     return (
-        _modelled(choice, work) * exp((1 - share) * ratios[0] + share * ratios[1]),
+        _modelled(choice, work, sizes) * exp((1 - share) * ratios[0] + share * ratios[1]),
         1 / _BETWEEN_SPREAD[op],
         _BETWEEN_SPREAD[op],
         f"measured with {choice.backend} at {axis} {below:,} and {above:,}, interpolated",
@@ -255,7 +255,7 @@ def _ratio(
         work = group_work(op, choice.backend, sizes, distribution, choice.dtype, choice.rates)
         if len(coefficients.ratios) > 1 << 16:
             coefficients.ratios.clear()
-        found = coefficients.ratios[key] = log(seen / _modelled(choice, work))
+        found = coefficients.ratios[key] = log(seen / _modelled(choice, work, sizes))
     return found
 
 
@@ -307,7 +307,7 @@ def _points(choice: _Choice, relative: Backend) -> list[tuple[float, float]]:
     for tokens, mine, theirs in zip(published.tokens, published.tok_s, published.reference_tok_s, strict=True):
         sizes = (tokens, *(shape[name] for name in _SIZES["moe"][1:]))
         work = group_work("moe", choice.backend, sizes, "uniform", choice.dtype, choice.rates)
-        time = _modelled(choice, work)
+        time = _modelled(choice, work, sizes)
         gap = (tokens / mine - tokens / theirs) / published.layers
         out.append((log(tokens * shape["topk"]), max(0.2, 1.0 + gap / time)))
     return out

@@ -7,6 +7,7 @@ on shapes that it never saw.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -16,11 +17,13 @@ import msgspec
 
 from tilewright.cost.gemm_features import GEMM_FEATURES
 from tilewright.cost.moe_features import MOE_FEATURES
+from tilewright.cost.surface import Surface, SurfaceTable
 from tilewright.cost.trees import Forest, Trees
 from tilewright.errors import InputError, shown
 
 __all__ = [
     "FEATURES",
+    "SURFACE_FEATURE",
     "Coefficients",
     "FitError",
     "Index",
@@ -32,6 +35,8 @@ __all__ = [
 ]
 
 FEATURES: Final[dict[str, tuple[str, ...]]] = {"gemm": GEMM_FEATURES, "moe": MOE_FEATURES}
+SURFACE_FEATURE: Final = "surface"
+"""The smooth part's value, as a feature after all others."""
 INDEX_NAME: Final = "index.json"
 _MAX_FILE: Final = 64 << 20
 """Largest coefficient file after decompression, bytes; ours take a few hundred thousand."""
@@ -78,7 +83,8 @@ class KernelFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Trees of the log of time over roofline, and one tree whose leaves are regions with bounds of their own.
 
     `low` and `high`: factors on the time, one for each region. `kept`: the roofline is the one that reads a repeated
-    weight from L2 where it fits (GEMM)."""
+    weight from L2 where it fits (GEMM). `surface`: what varies smoothly with the sizes (GEMM): the last feature, and
+    `share` of it is added to the trees' sum."""
 
     features: list[str]
     trees: Trees
@@ -86,6 +92,8 @@ class KernelFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     low: list[float]
     high: list[float]
     kept: bool = False
+    surface: SurfaceTable | None = None
+    share: float = 0.0
 
 
 class KernelModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +105,17 @@ class KernelModel(msgspec.Struct, frozen=True, kw_only=True):
     low: list[float]
     high: list[float]
     kept: bool = False
+    surface: Surface | None = None
+    share: float = 0.0
+
+    def features(self, work: Sequence[float], sizes: tuple[int, ...]) -> Sequence[float]:
+        """The features of a piece of work as this kernel's trees read them."""
+        return work if self.surface is None else [*work, self.surface.value(*sizes)]
+
+    def log_factor(self, features: Sequence[float]) -> float:
+        """Logarithm of the time over the roofline; `features` as the method of that name gives them."""
+        value = self.forest.value(features)
+        return value if self.surface is None else value + self.share * features[-1]
 
 
 class Coefficients:
@@ -139,7 +158,9 @@ class Coefficients:
             raise InputError("coefficients", msg) from None
         # A file may leave out the last features: calibration drops those that do not help a kernel.
         features = tuple(content.features)
-        if features != FEATURES[entry.op][: len(features)] or len(content.low) != len(content.high):
+        known = FEATURES[entry.op]
+        legal = features == (*known, SURFACE_FEATURE) if content.surface else features == known[: len(features)]
+        if not legal or len(content.low) != len(content.high) or (content.surface and entry.op != "gemm"):
             msg = f"Coefficients {shown(name)} were made by another version; run 'tilewright calibrate' again."
             raise InputError("coefficients", msg)
         regions = Forest(content.regions, len(features))
@@ -150,6 +171,8 @@ class Coefficients:
             low=content.low,
             high=content.high,
             kept=content.kept,
+            surface=Surface(content.surface) if content.surface else None,
+            share=content.share,
         )
 
     def _bytes(self, name: str) -> bytes:

@@ -30,6 +30,9 @@ _TOP: Final = 16000
 _MAX_RATIO: Final = 2.1
 """Neighbours on the axis further apart than this factor are not interpolated between."""
 _MAX_FILE: Final = 64 << 20
+_CANDIDATES: Final = 12
+"""Near shapes of which those are taken that were measured where the question is."""
+_MAX_NEAREST: Final = 1 << 12
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -39,24 +42,31 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class Neighbours(msgspec.Struct, frozen=True):
-    """The measured rows around a question, as (axis value, seconds); one row when it was measured itself."""
+    """The measured rows around a question, as (axis value, seconds); one row when it was measured itself.
+
+    `beside`: near shapes that were measured at both of these and at the question's own value: shape, and seconds at the
+    row below, at the question's value, at the row above."""
 
     rows: tuple[tuple[int, float], ...]
+    beside: tuple[tuple[tuple[int, ...], tuple[float, float, float]], ...] = ()
 
 
 class Table:
     """The rows of one backend and format."""
 
-    __slots__ = ("_at", "_axis", "_values")
+    __slots__ = ("_at", "_axis", "_nearest", "_values")
 
     def __init__(self, head: _Head, values: Sequence[int]) -> None:
         self._axis = head.axis
         self._values = values
         names = head.names
         self._at = {(*line[1:], names[line[0]]): index for index, line in enumerate(head.lines)}
+        self._nearest: dict[int, list[tuple[tuple[int, ...], int]]] = {}
 
-    def near(self, at: int, shape: tuple[int, ...], distribution: str) -> Neighbours | None:
-        """Rows of exactly that shape at `at`, or next below and above it; None when the table has no such."""
+    def near(self, at: int, shape: tuple[int, ...], distribution: str, beside: int = 0) -> Neighbours | None:
+        """Rows of exactly that shape at `at`, or next below and above it; None when the table has no such.
+
+        `beside`: near shapes that are looked up too where rows below and above are all that there is."""
         line = self._at.get((*shape, distribution))
         if line is None:
             return None
@@ -73,7 +83,35 @@ class Table:
             below -= 1
         if below < 0 or above >= len(axis) or axis[above] > _MAX_RATIO * axis[below]:
             return None
-        return Neighbours(tuple((axis[i], _seconds(values[start + i])) for i in (below, above)))
+        rows = tuple((axis[i], _seconds(values[start + i])) for i in (below, above))
+        if not beside or place >= len(axis) or axis[place] != at:
+            return Neighbours(rows)
+        return Neighbours(rows, self._beside(line, shape, distribution, (below, place, above), beside))
+
+    def _beside(
+        self, line: int, shape: tuple[int, ...], distribution: str, places: tuple[int, int, int], count: int
+    ) -> tuple[tuple[tuple[int, ...], tuple[float, float, float]], ...]:
+        """The nearest shapes, by the logarithms of their sizes, that were measured at all three places of the axis."""
+        nearest = self._nearest.get(line)
+        if nearest is None:
+            if len(self._nearest) >= _MAX_NEAREST:
+                self._nearest.clear()
+            others = [
+                (sum(abs(log(mine / theirs)) for mine, theirs in zip(shape, key[:-1], strict=True)), key[:-1], index)
+                for key, index in self._at.items()
+                if index != line and key[-1] == distribution
+            ]
+            others.sort()
+            nearest = self._nearest[line] = [(other, index) for _, other, index in others[:_CANDIDATES]]
+        out: list[tuple[tuple[int, ...], tuple[float, float, float]]] = []
+        for other, index in nearest:
+            found = [self._values[index * len(self._axis) + place] for place in places]
+            if _MISSING not in found:
+                below, same, above = (_seconds(value) for value in found)
+                out.append((other, (below, same, above)))
+                if len(out) == count:
+                    break
+        return tuple(out)
 
 
 def _seconds(value: int) -> float:

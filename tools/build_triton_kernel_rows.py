@@ -118,6 +118,25 @@ def _of_cubin(cubin: bytes) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows as docs/kernels.md shows them: each kernel, target and tile, the worse of gated and plain."""
+    worst: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        key = tuple(row[name] for name in ("kernel", "sm", "block_n", "block_m", "block_k", "warps", "stages"))
+        worst[key] = max(worst.get(key, row), row, key=lambda item: item["registers"])
+    lines = [
+        "| kernel | target | tile n x m x k, warps, stages | shared memory | registers | MMA (SASS) |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for key, row in sorted(worst.items()):
+        kernel, _, n, m, k, warps, stages = key
+        lines.append(
+            f"| {kernel.removesuffix('_kernel').upper()} | {row['target']} | {n} x {m} x {k}, {warps}, {stages} | "
+            f"{row['shared']:,} B | {row['registers']} | {', '.join(row['sass_mma'])} |"
+        )
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", default=str(REPO / "tests" / "data" / "triton_kernels.jsonl.gz"))

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.errors import InputError
+from tilewright.errors import InputError, MissingPartError
 from tilewright.hardware.names import resolve_gpu
 from tilewright.kernels.triton_tiles import Tile, for_steps, tile_of
 
@@ -221,3 +221,27 @@ def test_the_custom_op_passes_torchs_own_checks(interpreted: dict[str, Any]) -> 
 def test_the_module_compiles_whole(interpreted: dict[str, Any]) -> None:
     assert interpreted["compiled"]
     assert len(interpreted["state"]) == 6
+
+
+@pytest.mark.parametrize(("absent", "what"), [("torch", "PyTorch"), ("triton", "Triton")])
+def test_a_missing_package_names_the_extra(absent: str, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Importing the library needs neither; using it says what to install."""
+    from tilewright.kernels import parts, triton_moe
+
+    def missing(name: str) -> Any:
+        raise ModuleNotFoundError(f"No module named '{absent}'", name=absent)
+
+    monkeypatch.setattr(parts, "import_module", missing)
+    monkeypatch.setattr(triton_moe, "import_module", missing)
+    with pytest.raises(MissingPartError, match=rf"{what}.*pip install 'tilewright\[bench\]'") as caught:
+        parts.torch_module() if absent == "torch" else triton_moe._kernels()
+    assert caught.value.exit_code == 3
+
+
+def test_the_page_shows_what_was_compiled() -> None:
+    spec = importlib.util.spec_from_file_location("rows_tool", REPO / "tools" / "build_triton_kernel_rows.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    assert tool.table(rows()) in (REPO / "docs" / "kernels.md").read_text("utf-8")

@@ -251,6 +251,8 @@ def test_no_torch_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         (("moe", "--tokens", "1"), "--hidden is missing"),
         (("moe", "--model", "GLM-5", "--hidden", "5", "--tokens", "1"), "comes with the model"),
         (("moe", "--model", "Llama-3.1-70B", "--tokens", "1"), ""),
+        (("gemm", "--m", "1", "--n", "16", "--k", "24", "--dtype", "nvfp4"), "--k 24 is no multiple of 16"),
+        (("moe", "--hidden", "64", "--inter", "40", "--experts", "4", "--topk", "2", "--tokens", "1"), "--inter 40"),
         (("copy", "--bytes", "12QB"), "--bytes takes sizes"),
         (("copy", "--bytes", "-1"), "--bytes takes sizes"),
         (("allreduce", "--gpus", "1"), "at least 2 GPUs"),

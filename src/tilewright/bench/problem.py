@@ -13,6 +13,8 @@ W4A4: Final = "nvfp4_w4a4"
 """NVFP4 activations as well as weights; plain nvfp4 is that of the weights alone (W4A16)."""
 GEMM_DTYPES: Final = ("bf16", "fp8", "nvfp4", W4A4)
 MOE_DTYPES: Final = ("bf16", "nvfp4", W4A4)
+SCALED: Final = 16
+"""Values of K that share a scale (NVFP4)."""
 MAX_EXTENT: Final = 1 << 20
 MAX_BYTES: Final = 1 << 40
 DISTRIBUTIONS: Final = ("uniform", "one_expert")
@@ -95,7 +97,8 @@ def check(problem: Problem) -> Problem:
     """`problem`, if it can be.
 
     Raises:
-        InputError: an extent is out of range, a format is not one of those, or topk exceeds the experts.
+        InputError: an extent is out of range or no whole number of NVFP4 blocks, a format is not one of those, or topk
+            exceeds the experts.
     """
     if isinstance(problem, CopyProblem | ReadProblem | AllreduceProblem):
         _extent("bytes", problem.bytes, MAX_BYTES)
@@ -119,6 +122,12 @@ def check(problem: Problem) -> Problem:
             raise InputError(
                 "distribution", f"--distribution {shown(problem.distribution)} is none; there are {known}."
             )
+    if problem.dtype in ("nvfp4", W4A4):
+        for name in ("k",) if isinstance(problem, GemmProblem) else ("hidden", "inter"):
+            if getattr(problem, name) % SCALED:
+                extent = getattr(problem, name)
+                msg = f"--{name} {extent} is no multiple of {SCALED}, the values that share an NVFP4 scale."
+                raise InputError(name, msg)
     return problem
 
 

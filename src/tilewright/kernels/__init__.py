@@ -1,11 +1,12 @@
-"""Kernels for NVFP4 weights: a grouped GEMM and a fused MoE layer, CUDA C++ compiled at run time (extra `bench`).
+"""Kernels for NVFP4 weights: a grouped GEMM and a fused MoE layer, in CUDA C++ compiled at run time and in Triton
+(extra `bench`). docs/kernels.md shows how to use them.
 
-`pack` (or `pack_experts`, from a checkpoint) makes the weights once, `fused_moe` and `grouped_gemm` use them, and
-`register_ops` makes the layer a torch custom op. Importing this package imports neither torch nor CUDA.
+`pack` (or `pack_experts`, from a checkpoint) makes the weights once, `fused_moe` and `grouped_gemm` use them; the
+Triton layer has `pack_triton`, `fused_moe_triton` and `grouped_gemm_triton`. `moe_module` makes either a torch module
+around a custom op. Importing this package imports neither torch nor CUDA.
 
-State on 2026-12-02: the grouped GEMM ran on an H200 and agreed with a plain reference (docs/notes/nvfp4-moe-h200.md);
-the fused layer and the custom op have not run, and nothing has on SM120 (compiled only). `tilewright bench` checks
-every answer before it states a time.
+Both layers, the custom op and checkpoints of both formats ran on an H200 and agreed with a plain reference; on SM100
+and SM120 they are compiled, not run. `tilewright bench` checks every answer before it states a time.
 """
 
 from __future__ import annotations

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tilewright.bench.backends.base import Backend, Capability, Prepared, answers_checked, not_found, too_old
+from tilewright.bench.backends.base import (
+    Backend,
+    Capability,
+    Prepared,
+    UnsupportedError,
+    answers_checked,
+    not_found,
+    too_old,
+)
 from tilewright.bench.operands import copied, gemm_answer, gemm_operands
 from tilewright.bench.problem import GemmProblem, Problem
 
@@ -17,7 +25,7 @@ def prepare(problem: Problem, torch: Any, copies: int) -> Prepared:
     assert isinstance(problem, GemmProblem)
     if problem.n % WHOLE or problem.k % WHOLE:
         msg = f"FP8 products take an n and a k that are multiples of {WHOLE}"
-        raise ValueError(msg)
+        raise UnsupportedError(msg)
     o = gemm_operands(torch, problem, "cuda")
 
     def call(w: Any) -> Any:

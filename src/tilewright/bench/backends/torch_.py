@@ -6,7 +6,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tilewright.bench.backends.base import Backend, Capability, Prepared, answers_checked, not_found
+from tilewright.bench.backends.base import (
+    Backend,
+    Capability,
+    Prepared,
+    UnsupportedError,
+    answers_checked,
+    not_found,
+)
 from tilewright.bench.operands import MoeOperands, copied, gemm_answer, gemm_operands, moe_answer, moe_operands
 from tilewright.bench.problem import CopyProblem, GemmProblem, MoeProblem, Problem, ReadProblem
 from tilewright.bench.reference import Error
@@ -86,7 +93,7 @@ def _moe(problem: MoeProblem, torch: Any, copies: int) -> Prepared:
     grouped_mm = _grouped_mm(torch)
     if grouped_mm is None:
         msg = "this PyTorch has no grouped_mm"
-        raise RuntimeError(msg)
+        raise UnsupportedError(msg)
     o = moe_operands(torch, problem, "cuda")
 
     def by(weights: Any) -> Grouped:

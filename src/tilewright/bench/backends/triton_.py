@@ -185,9 +185,7 @@ def prepare(problem: Problem, torch: Any, copies: int) -> Prepared:
     if problem.dtype == "nvfp4":
         return _nvfp4_gemm(problem, torch, copies)
     if problem.dtype == "fp8":
-        reason = too_old(torch.cuda.get_device_capability(), (8, 9), "FP8")
-        if reason:
-            raise RuntimeError(reason)
+        needs(torch.cuda.get_device_capability(), (8, 9), "FP8")
     return _gemm(problem, torch, copies)
 
 

@@ -73,7 +73,7 @@ def compile_job(job: dict[str, Any]) -> dict[str, Any]:
     function = getattr(triton_kernels, job["kernel"])
     constants = {
         "gated": job["gated"], "weighted": not job["gated"], "whole_k": True, "wide": False,
-        "weights_left": job["weights_left"],
+        "weights_left": job["weights_left"], "ahead": job["sm"] >= 120,
         "block_n": job["block_n"], "block_m": job["block_m"], "block_k": job["block_k"],
     }  # fmt: skip
     signature: dict[str, str] = {}

@@ -188,14 +188,16 @@ def _decoded(packed, scale, rows: tl.constexpr, block_k: tl.constexpr):
 def w4a4_kernel(
     x, x_scales, x_factors, codes, scales, factors, ids_of, expert_of, block_count, router, out,
     rows, topk, n, steps, tiles,
-    gated: tl.constexpr, weighted: tl.constexpr, wide: tl.constexpr,
+    gated: tl.constexpr, weighted: tl.constexpr, wide: tl.constexpr, ahead: tl.constexpr,
     block_n: tl.constexpr, block_m: tl.constexpr, block_k: tl.constexpr,
 ):  # fmt: skip
     """As `w4a16_kernel`, with activations in NVFP4 as well: one block-scaled MMA of the hardware a tile.
 
     `x` uint8 [tokens, steps * 64], `x_scales` e4m3 [tokens, steps * 8], `x_factors` float32 [tokens]: `quantise_kernel`
     made them. Within 16 values both operands hold them in the same order, which the product does not see. `wide`
-    decodes both and multiplies in FP32: Triton's interpreter takes every scale of `tl.dot_scaled` for ue8m0.
+    decodes both and multiplies in FP32: Triton's interpreter takes every scale of `tl.dot_scaled` for ue8m0. `ahead`
+    fetches the activations' scales, too few for an asynchronous copy, a turn early by hand; for tcgen05 (SM100) Triton
+    takes them only straight from memory.
     """
     tile = tl.program_id(0) % tiles
     block = tl.program_id(0) // tiles
@@ -212,8 +214,14 @@ def w4a4_kernel(
     x_at = x + token[None, :] * (steps * 64) + byte[:, None]
     xs_at = x_scales + token[:, None] * (steps * 8) + group[None, :]
     acc = tl.zeros((block_n, block_m), dtype=tl.float32)
-    for _ in range(0, steps * 128, block_k):
-        w, ws, a, xs = tl.load(w_at), tl.load(s_at), tl.load(x_at), tl.load(xs_at)
+    xs = tl.load(xs_at)
+    for at in range(0, steps * 128, block_k):
+        if ahead:
+            inside = group[None, :] * 16 < steps * 128 - at - block_k
+            following = tl.load(xs_at + block_k // 16, mask=inside, other=0.0)
+        else:
+            xs = tl.load(xs_at)
+        w, ws, a = tl.load(w_at), tl.load(s_at), tl.load(x_at)
         if wide:
             w_low, w_high = _decoded(w, ws, block_n, block_k)
             x_low, x_high = _decoded(tl.trans(a), xs, block_m, block_k)
@@ -225,6 +233,8 @@ def w4a4_kernel(
         s_at += (block_k // 128) * (n * 8)
         x_at += block_k // 2
         xs_at += block_k // 16
+        if ahead:
+            xs = following
     factor0 = tl.load(factors + expert * 2)
     factor1 = tl.load(factors + expert * 2 + 1)
     acc = tl.trans(acc) * tl.load(x_factors + token)[:, None]

@@ -41,6 +41,11 @@ def _interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
+def _fetches_ahead(x: Any) -> bool:
+    """Whether the block-scaled MMA is mma.sync (SM120 and later, and the interpreter's stand-in), not tcgen05."""
+    return not x.is_cuda or torch_module().cuda.get_device_capability(x.device) >= (12, 0)
+
+
 def _power(value: int) -> int:
     """The least power of two that is not below `value`."""
     return 1 << max(0, value - 1).bit_length()
@@ -100,7 +105,8 @@ def _product(
         codes, scales, factors = quantise(x, weights.steps)
         kernels.w4a4_kernel[grid](
             codes, scales, factors, weights.codes, weights.scales, weights.factor, routed.ids, routed.experts,
-            routed.count, router, out, rows, topk, weights.rows, weights.steps, tiles, **common,
+            routed.count, router, out, rows, topk, weights.rows, weights.steps, tiles,
+            ahead=_fetches_ahead(x), **common,
         )  # fmt: skip
         return
     kernels.w4a16_kernel[grid](

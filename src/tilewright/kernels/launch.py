@@ -14,6 +14,8 @@ from tilewright.kernels.layout import GROUP_ROWS, PackedWeights
 from tilewright.kernels.parts import cuda_module, torch_module
 
 PLAIN, SILU, WEIGHTED = 0, 1, 2
+COMMON = "nvfp4_common.cuh"
+"""What the kernels include: NVRTC is given its text, nvcc finds it beside them."""
 _FEATURES_OF_ONE_ARCH = frozenset({90, 100, 103, 120, 121})
 
 
@@ -35,8 +37,9 @@ def architecture(major: int, minor: int) -> str:
 def compile_cubin(source: str, target: str, defines: tuple[str, ...]) -> bytes:
     """`source` (a file of this package) compiled for `target`. Raises ToolError with the compiler's first error."""
     nvrtc = cuda_module("nvrtc")
-    text = files("tilewright.kernels").joinpath(source).read_text()
-    program = _checked(nvrtc.nvrtcCreateProgram(text.encode(), source.encode(), 0, [], []))
+    folder = files("tilewright.kernels")
+    text, common = (folder.joinpath(name).read_text().encode() for name in (source, COMMON))
+    program = _checked(nvrtc.nvrtcCreateProgram(text, source.encode(), 1, [common], [COMMON.encode()]))
     options = [f"--gpu-architecture={target}".encode(), b"--std=c++17", *(define.encode() for define in defines)]
     status = nvrtc.nvrtcCompileProgram(program, len(options), options)
     if int(status[0]) != 0:

@@ -72,7 +72,7 @@ class InputError(TilewrightError):
 
 
 class ConfigError(InputError):
-    """A kernel config breaks the contract of DESIGN 4.2: unknown key, wrong type, no such value."""
+    """A kernel config is not of the form of `docs/kernel-config.md`: unknown key, wrong type, no such value."""
 
 
 class UnknownNameError(InputError):

@@ -47,8 +47,9 @@ def command(file: str, check: bool, as_json: bool, quiet: bool) -> int:
 
 
 def _print(output: Output, found: Explanation) -> None:
-    known = sum(item.count for item in found.findings)
-    output.line(f"{found.lines:,} lines, {known:,} of them known, in {len(found.findings)} kinds.")
+    kinds, seen = len(found.findings), sum(item.count for item in found.findings)
+    messages = "no known message" if not kinds else f"{kinds} known message{'s' * (kinds > 1)}, seen {seen:,} times"
+    output.line(f"{found.lines:,} lines: {messages}.")
     severity = ""
     for item in found.findings:
         if item.severity != severity:

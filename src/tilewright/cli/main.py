@@ -91,7 +91,9 @@ def invoke(args: list[str] | None = None) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.UsageError as error:
-        where = error.ctx.command_path if error.ctx else "tilewright"
+        given = sys.argv[1:] if args is None else args
+        named = f"tilewright {given[0]}" if given and given[0] in COMMANDS else "tilewright"
+        where = error.ctx.command_path if error.ctx else named  # click's option parser raises without its context
         _say(f"{error.format_message()} (see '{where} --help')")
         return EXIT_BAD_INPUT
     except click.ClickException as error:

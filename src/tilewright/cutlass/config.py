@@ -259,7 +259,7 @@ def _output_alignment(name: str, stand_in: str) -> int:
 
 
 def parse_config(raw: Mapping[str, Any]) -> KernelConfig:
-    """Check `raw` (one JSON object of DESIGN 4.2) and fill its defaults.
+    """Check `raw` (one JSON object, as in `docs/kernel-config.md`) and fill its defaults.
 
     Raises:
         ConfigError: an unknown key, a wrong type, or a value that is none of the legal ones. `field` names the key,

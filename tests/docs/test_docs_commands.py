@@ -173,6 +173,13 @@ def test_the_example_of_help_is_a_command_that_exists(name: str, tmp_path: Path)
                     parse(part.words)
 
 
+def test_the_example_of_a_space_is_one() -> None:
+    from tilewright.sweep.space_file import read_space
+
+    space = read_space(str(REPO / "docs" / "examples" / "space.toml"))
+    assert "max-running-requests" in {item.name for item in space.parameters}
+
+
 def test_a_page_that_shows_something_else_is_found() -> None:
     assert matches("a\n...\nc", "a\nb\nc\n") is None
     assert matches("a\n...", "a\nb\nc\n") is None

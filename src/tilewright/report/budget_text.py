@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 
 from tilewright.cutlass.budget import Budget
 from tilewright.cutlass.config import KernelConfig
@@ -79,7 +80,7 @@ def show(config: KernelConfig, budget: Budget, out: Output) -> None:
         out.line()
         out.heading("What would fix it (verified by the model, best first)")
         for fix in budget.fixes:
-            change = ", ".join(f"{key} = {_value(value)}" for key, value in fix.change.items())
+            change = ", ".join(f"{key} = {value_text(value)}" for key, value in fix.change.items())
             out.line(f"  {fix.smem_bytes:>8,} bytes  {change}")
             out.line(f"  {'':>14}  {fix.note}")
     out.note(f"Bytes: {budget.basis} ({budget.status_basis}); nothing was compiled or run.")
@@ -103,7 +104,13 @@ def _besides(budget: Budget) -> list[str]:
     return parts
 
 
-def _value(value: object) -> str:
+def value_text(value: object) -> str:
+    """A value of a config as a flag takes it: 64x16, none, true."""
     if isinstance(value, list | tuple):
         return "x".join(map(str, value))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def change_text(change: Mapping[str, object]) -> str:
+    """A fix's change in a sentence: stages 2, epilogue_tile 64x16."""
+    return ", ".join(f"{key} {value_text(value)}" for key, value in change.items())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
 from tilewright._version import __version__
+from tilewright.report.budget_text import change_text
 from tilewright.report.write_file import write_new
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def _message(name: str, verdict: Any, where: str) -> str:
         text = f"{name} cannot be built for {where}: {verdict.cause or 'no reason is given'}"
     if verdict.fixes:
         fix = verdict.fixes[0]
-        change = ", ".join(f"{key} {value}" for key, value in fix.change.items())
+        change = change_text(fix.change)
         text += f" Fix: {change} ({fix.smem_bytes:,} bytes)."
     return text
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from tilewright.libraries.flashinfer.diff import describe
 from tilewright.libraries.flashinfer.model import Difference, Place, Report, RuntimeMode, RuntimeTactic, Tactic
+from tilewright.report.budget_text import change_text
 from tilewright.report.output import Output, bar
 
 WIDTH: Final = 100
@@ -160,7 +161,7 @@ def show_failures(failing: list[Tactic], out: Output) -> None:
         if cause:
             _paragraph(f"Why: {cause}", out)
         for index, fix in enumerate(group[0].verdict.fixes[:MAX_FIXES]):
-            change = ", ".join(f"{key} {value}" for key, value in fix.change.items())
+            change = change_text(fix.change)
             label = "Fix:" if index == 0 else "or: "
             _paragraph(f"{label} {change} ({fix.smem_bytes:,} bytes): {fix.note}", out)
         for launcher in dict.fromkeys(tactic.launcher for tactic in group):

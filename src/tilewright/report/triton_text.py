@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from tilewright.report.budget_text import change_text
 from tilewright.report.output import Output, bar
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def show_tile(raw: Mapping[str, Any], verdict: TritonVerdict, out: Output) -> No
             for line in textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    "):
                 out.line(line)
     for index, fix in enumerate(verdict.fixes):
-        change = ", ".join(f"{key} {value}" for key, value in fix.change.items())
+        change = change_text(fix.change)
         note = f": {fix.note}" if fix.note else ""
         out.line(f"  {'Fix:' if index == 0 else 'or: '} {change} ({fix.smem_bytes:,} bytes){note}")
 

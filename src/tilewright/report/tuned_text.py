@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from tilewright.libraries.flashinfer.model import Place
 from tilewright.libraries.tuned.model import Lookup, TunedReport, TunedTactic
+from tilewright.report.budget_text import change_text
 from tilewright.report.output import Output, bar
 from tilewright.triton_.model import TritonVerdict
 
@@ -146,7 +147,7 @@ def _why(verdict: TritonVerdict, out: Output) -> None:
     if verdict.cause:
         _paragraph(f"Why: {verdict.cause}", out)
     for index, fix in enumerate(verdict.fixes[:2]):
-        change = ", ".join(f"{key} {value}" for key, value in fix.change.items())
+        change = change_text(fix.change)
         note = f": {fix.note}" if fix.note else ""
         _paragraph(f"{'Fix:' if index == 0 else 'or: '} {change} ({fix.smem_bytes:,} bytes){note}.", out)
 

@@ -24,3 +24,18 @@ def test_every_command_helps_with_an_example(cli: Any, command: str) -> None:
     assert result.code == 0
     assert "Example:" in result.out
     assert f"tilewright {command}" in " ".join(result.out.split())
+
+
+@pytest.mark.parametrize("group", [(), ("bench",), ("results",)])
+def test_without_a_command_the_help_is_shown(cli: Any, group: tuple[str, ...]) -> None:
+    result = cli(*group)
+    assert result.code == 0
+    assert result.out.startswith("Usage: tilewright")
+    assert result.out.count("\n") > 5
+    assert result.err == ""
+
+
+def test_a_flag_without_its_value_names_the_help_of_its_command(cli: Any) -> None:
+    result = cli("fit", "--tile")
+    assert result.code == 2
+    assert "tilewright fit --help" in result.err

@@ -91,6 +91,9 @@ def invoke(args: list[str] | None = None) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError" and error.ctx is not None:  # click 8.2 on; 8.1 prints it itself
+            click.echo(error.ctx.get_help())
+            return 0
         given = sys.argv[1:] if args is None else args
         named = f"tilewright {given[0]}" if given and given[0] in COMMANDS else "tilewright"
         where = error.ctx.command_path if error.ctx else named  # click's option parser raises without its context

@@ -273,7 +273,7 @@ def parse_config(raw: Mapping[str, Any]) -> KernelConfig:
     given = {key: value for key, value in raw.items() if value is not None}
     for key in ("arch", "a", "tile"):
         if key not in given:
-            raise ConfigError(key, f"{key}: it is missing; a config needs at least arch, a, b and tile.")
+            raise ConfigError(key, f"{key}: it is missing; a config needs at least arch, a and tile.")
 
     out: dict[str, Any] = {}
     ident = given.get("id", "")

@@ -114,7 +114,8 @@ def w4a16_kernel(
         return
     expert = tl.load(expert_of + block).to(tl.int64)
     ids = tl.load(ids_of + block * block_m + tl.arange(0, block_m))
-    token = tl.where(ids < rows, ids // topk, 0).to(tl.int64)
+    real = ids < rows
+    token = tl.where(real, ids // topk, 0).to(tl.int64)
     row = tl.minimum(tile * block_n + tl.arange(0, block_n), n - 1)
     byte = tl.arange(0, block_k // 2)
     low_k = byte // 8 * 16 + byte % 8
@@ -142,15 +143,13 @@ def w4a16_kernel(
         else:
             scale = tl.broadcast_to(scale[:, None, :], (block_k // 16, 8, block_n))
             scale = tl.reshape(scale, (block_k // 2, block_n))
-        if whole_k:
-            x_low = tl.load(x_at)
-            x_high = tl.load(x_at + 8)
-        else:
-            # K is a multiple of 16: the first eight of a 16 are inside when its last eight are.
-            inside = low_k < k - first
-            inside = inside[:, None] if weights_left else inside[None, :]
-            x_low = tl.load(x_at, mask=inside, other=0.0)
-            x_high = tl.load(x_at + 8, mask=inside, other=0.0)
+        # Rows that fill up a block are not read. Read as row 0, they made every thread block of the GPU read the same
+        # few lines of L2. K is a multiple of 16: the first eight of a 16 are inside when its last eight are.
+        inside = real[None, :] if weights_left else real[:, None]
+        if not whole_k:
+            inside = inside & ((low_k < k - first)[:, None] if weights_left else (low_k < k - first)[None, :])
+        x_low = tl.load(x_at, mask=inside, other=0.0)
+        x_high = tl.load(x_at + 8, mask=inside, other=0.0)
         if wide:
             scale = scale.to(tl.float32)
             nibbles = packed.to(tl.int16)
@@ -205,7 +204,8 @@ def w4a4_kernel(
         return
     expert = tl.load(expert_of + block).to(tl.int64)
     ids = tl.load(ids_of + block * block_m + tl.arange(0, block_m))
-    token = tl.where(ids < rows, ids // topk, 0).to(tl.int64)
+    real = ids < rows
+    token = tl.where(real, ids // topk, 0).to(tl.int64)
     row = tl.minimum(tile * block_n + tl.arange(0, block_n), n - 1)
     byte = tl.arange(0, block_k // 2)
     group = tl.arange(0, block_k // 16)
@@ -214,14 +214,14 @@ def w4a4_kernel(
     x_at = x + token[None, :] * (steps * 64) + byte[:, None]
     xs_at = x_scales + token[:, None] * (steps * 8) + group[None, :]
     acc = tl.zeros((block_n, block_m), dtype=tl.float32)
-    xs = tl.load(xs_at)
+    xs = tl.load(xs_at, mask=real[:, None], other=0.0)
     for at in range(0, steps * 128, block_k):
         if ahead:
-            inside = group[None, :] * 16 < steps * 128 - at - block_k
+            inside = real[:, None] & (group[None, :] * 16 < steps * 128 - at - block_k)
             following = tl.load(xs_at + block_k // 16, mask=inside, other=0.0)
         else:
-            xs = tl.load(xs_at)
-        w, ws, a = tl.load(w_at), tl.load(s_at), tl.load(x_at)
+            xs = tl.load(xs_at, mask=real[:, None], other=0.0)
+        w, ws, a = tl.load(w_at), tl.load(s_at), tl.load(x_at, mask=real[None, :], other=0)
         if wide:
             w_low, w_high = _decoded(w, ws, block_n, block_k)
             x_low, x_high = _decoded(tl.trans(a), xs, block_m, block_k)

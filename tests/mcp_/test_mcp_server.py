@@ -79,6 +79,7 @@ def test_a_tool_answers_with_the_document_of_the_command(cli: Any, mode: str) ->
         ("models", {"name": "GLM-5-NVFP4", "gpu_name": "h200", "tp": 8}),
         ("layout", layout),
         ("flags", {"engine": "sglang", "names": ["tp"]}),
+        ("advise", {"engine": "sglang", "model": "GLM-5-NVFP4", "gpu": "rtx-pro-6000-server", "gpus": 8}),
     ]
     commands = [
         ["fit", *flags.split()],
@@ -100,13 +101,14 @@ def test_a_tool_answers_with_the_document_of_the_command(cli: Any, mode: str) ->
         ["models", "GLM-5-NVFP4", "--gpu", "h200", "--tp", "8"],
         ["layout", "--model", "GLM-5-NVFP4", "--gpu", "rtx-pro-6000-server", "--gpus", "8"],
         ["flags", "sglang", "tp"],
+        ["flags", "sglang", "--advise", "--model", "GLM-5-NVFP4", "--gpu", "rtx-pro-6000-server", "--gpus", "8"],
     ]
     _, results = talk([], calls, mode)
     for (name, _), command, result in zip(calls, commands, results, strict=True):
         assert not result.is_error, result.content
         assert result.structured_content == json.loads(result.content[0].text)
         assert result.structured_content == cli(*command, "--json", "--quiet").json, name
-        checker(name)(result.structured_content)
+        checker(result.structured_content["schema"].split("/")[1])(result.structured_content)
 
 
 def test_a_log_is_explained_from_a_file_or_as_text(tmp_path: Path) -> None:

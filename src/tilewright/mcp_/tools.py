@@ -276,6 +276,20 @@ def _flags(given: dict[str, Any]) -> Any:
     )
 
 
+def _advise(given: dict[str, Any]) -> Any:
+    from tilewright.collectives.tree import open_tree
+    from tilewright.libraries.engine_flags import engine_flags, snapshot
+    from tilewright.serving.advice import AdviceQuestion, advise
+
+    engine, root, version = (given.pop(name) for name in ("engine", "root", "engine_version"))
+    if root is None:
+        flags = snapshot(engine, version)
+    else:
+        with open_tree(root) as tree:
+            flags = engine_flags(tree, engine)
+    return advise(AdviceQuestion(**given), flags)
+
+
 # -- what each takes ----------------------------------------------------------------------------------------------
 
 _LAYER: Final = ("gpu", "model", "tp", "ep", "e", "n", "hidden", "topk", "dtype", "block_shape", "tokens", "triton")
@@ -287,6 +301,10 @@ _LAYOUT: Final = (
 _PLAN: Final = (
     "model", "gpu", "gpus", "engine", "engine_version", "library", "observe", "log_file", "tp", "pp", "ep", "out",
     "force",
+)  # fmt: skip
+_ADVISE: Final = (
+    "engine", "root", "engine_version", "model", "gpu", "gpus", "checkpoint", "tp", "pp", "ep", "dcp", "attention_dp",
+    "goal", "concurrency", "context", "prompt_tokens", "kv_dtype", "mem_fraction",
 )  # fmt: skip
 _MODELS: Final = ("name", "gpu_name", "tp", "ep", "pp", "dcp", "attention_dp", "fraction", "kv_layout", "mtp")
 
@@ -332,8 +350,10 @@ def _collectives_inputs() -> Inputs:
     )
 
 
-def _options(module: str, names: tuple[str, ...], **extra: tuple[Any, str]) -> Callable[[], Inputs]:
-    return lambda: of_options(_command(module), names, extra)
+def _options(
+    module: str, names: tuple[str, ...], required: tuple[str, ...] = (), **extra: tuple[Any, str]
+) -> Callable[[], Inputs]:
+    return lambda: of_options(_command(module), names, extra, required)
 
 
 _LIST: Final[tuple[Tool, ...]] = (
@@ -375,7 +395,7 @@ _LIST: Final[tuple[Tool, ...]] = (
     ),
     Tool(
         name="plan", document="plan", run=_plan, paths=("library", "observe", "log_file"), models=("model",),
-        inputs=_options("plan", _PLAN), writes=("out", "force"),
+        inputs=_options("plan", _PLAN, required=("model", "gpu")), writes=("out", "force"),
         text="One ranked optimisation plan for a model on GPUs: findings with evidence, cause, fix, expected gain, how "
         "to confirm and undo; ideas rejected and claims refuted.",
     ),
@@ -397,6 +417,12 @@ _LIST: Final[tuple[Tool, ...]] = (
         inputs=_options("flags", ("engine", "names", "root", "engine_version", "diff", "show_uses", "launch")),
         text="Flags that an installed vLLM or SGLang has (or a packaged release of it), and whether a launch command "
         "is accepted.",
+    ),
+    Tool(
+        name="advise", document="flags-advice", run=_advise, paths=("root",), models=("model",),
+        inputs=_options("flags", _ADVISE, required=("model", "gpu"), launch=(str, "The launch line as it is today.")),
+        text="Which flags of SGLang or vLLM to set for a model, GPUs, a load and a goal: what each is predicted to "
+        "bring, what of a launch line does nothing or is gone, and a line that the engine's parser accepts.",
     ),
 )  # fmt: skip
 

@@ -5,26 +5,22 @@ A tool's schemas come from the command's options (`arguments.py`) and the docume
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Final
 
 import click
 import msgspec
 
-from tilewright.errors import InputError, shown
+from tilewright.errors import InputError
+from tilewright.mcp_ import calls
 from tilewright.mcp_.access import Access
 from tilewright.mcp_.arguments import Inputs, of_config, of_options, of_structs
 
 __all__ = ["TOOLS", "Tool", "ToolsDocument", "confined", "inputs_of", "output_schema", "tools_document"]
 
 Run = Callable[[dict[str, Any]], Any]
-
-MAX_LOG_BYTES: Final = 1 << 30
-"""Largest log file that a call explains: 100 MB take a few seconds, and a call has a time limit."""
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,197 +95,6 @@ def _path_like(text: str, access: Access) -> bool:
     return len(text) <= 255 and any((root / text).exists() for root in access.roots)
 
 
-# -- what each tool runs ------------------------------------------------------------------------------------------
-
-
-def _fit(given: dict[str, Any]) -> Any:
-    from tilewright.cutlass.config import parse_config
-    from tilewright.cutlass.fit import fit
-
-    brief = given.pop("brief", None)
-    _switch("brief", brief)
-    return fit(parse_config(given), brief=bool(brief))
-
-
-def _fit_triton(given: dict[str, Any]) -> Any:
-    from tilewright.triton_.config import parse_triton
-    from tilewright.triton_.fit import fit_triton
-
-    return fit_triton(parse_triton({key: value for key, value in given.items() if value is not None}))
-
-
-def _switch(name: str, value: Any) -> None:
-    if value is not None and not isinstance(value, bool):
-        raise InputError(name, f"{name}: {shown(value)} is not true or false.")
-
-
-def _tactics(given: dict[str, Any]) -> Any:
-    from tilewright.libraries.readers import reader_of
-
-    key, reader = reader_of(given["library"])
-    whole, only = given.pop("with_fields", None), given.pop("never_runs", None)
-    compiled = ("op", "arch")
-    layer = {name: value for name, value in given.items() if name not in ("library", "root", *compiled)}
-    layer = {name: value for name, value in layer.items() if value is not None}
-    if reader.kind == "tuned":
-        from tilewright.cli.tactics_tuned import read_tiles
-
-        for name in compiled:
-            if given[name] is not None:
-                raise InputError(name, f"{name}: it is for flashinfer; {key} takes gpu and a layer.")
-        if only:
-            raise InputError("never_runs", "never_runs: it is for flashinfer; for tuned tiles, give gpu.")
-        return read_tiles(key, given["root"], layer)
-    if layer:
-        raise InputError(next(iter(layer)), f"{next(iter(layer))}: it is for vllm and sglang; flashinfer takes arch.")
-    from tilewright.cli.tactics_compiled import known_arch, read_kernels
-    from tilewright.report.tactics_text import never_runs
-
-    report = read_kernels(given["root"], given["op"] or "moe", known_arch(given["arch"] or "sm120"))
-    tactics = [item for item in report.tactics if never_runs(item)] if only else report.tactics
-    if not whole:
-        tactics = [_brief(item) for item in tactics]
-    return msgspec.structs.replace(report, tactics=tactics)
-
-
-def _brief(tactic: Any) -> Any:
-    """A tactic whose verdict leaves out the fields and fixes, which `fit` gives for its config."""
-    return msgspec.structs.replace(tactic, verdict=msgspec.structs.replace(tactic.verdict, fields=[], fixes=[]))
-
-
-def _collectives(given: dict[str, Any]) -> Any:
-    from tilewright.cli.collectives import SCALING
-    from tilewright.collectives.query import Filters, collectives, normal_arch
-    from tilewright.cutlass.config import parse_config
-
-    config = parse_config(given["config"]) if given["config"] is not None else None
-    filters = Filters(
-        arch=normal_arch(given["arch"], "arch") if given["arch"] is not None else None,
-        scaling=SCALING[given["scaling"]] if given["scaling"] is not None else None,  # pyright: ignore[reportArgumentType]
-        array=given["array"],
-        operation=given["operation"],
-        sparse=given["sparse"],
-    )
-    return collectives(given["root"], filters, config)
-
-
-def _predict(given: dict[str, Any]) -> Any:
-    from tilewright.cli.predict import answerer
-
-    basis = given.pop("basis", None) or "auto"
-    if basis not in ("auto", "modelled"):
-        raise InputError("basis", f"basis: {shown(basis)} is not auto or modelled.")
-    return answerer(basis, None)(given)
-
-
-def _layout(given: dict[str, Any]) -> Any:
-    from tilewright.serving.layout import layout
-    from tilewright.serving.questions import DecodeQuestion
-
-    names = DecodeQuestion.__struct_fields__
-    asked = {name: given[name] for name in given if name in names and name not in ("context", "concurrency")}
-    limits = {"slo_ttft_s": given["slo_ttft"], "slo_tpot_s": given["slo_tpot"]}
-    rest = {name: given[name] for name in ("context", "concurrency", "prompt_tokens", "goal", "mem_fraction")}
-    answer = layout(DecodeQuestion(**asked), **limits, **rest)
-    if given["every"]:
-        return answer
-    fitting = [item for item in answer.layouts if item.status == "fits"]
-    return msgspec.structs.replace(answer, layouts=type(answer.layouts)(fitting)) if fitting else answer
-
-
-def _explain(given: dict[str, Any]) -> Any:
-    from tilewright.diagnose.explain import explain
-
-    path, text = given["file"], given["text"]
-    if (path is None) == (text is None):
-        raise InputError("file", "Give file (a log under a root of this server) or text (the log itself), one of them.")
-    if text is not None:
-        return explain(io.BytesIO(text.encode("utf-8", "replace")), "text")
-    size = Path(path).stat().st_size
-    if size > MAX_LOG_BYTES:
-        msg = (
-            f"file: the log has {size:,} bytes; a call reads at most {MAX_LOG_BYTES:,}. Give its last part, or use the "
-        )
-        raise InputError("file", msg + "command: tilewright explain FILE.")
-    with Path(path).open("rb") as stream:
-        return explain(stream, Path(path).name)
-
-
-def _plan(given: dict[str, Any]) -> Any:
-    from tilewright.plan.make import plan
-    from tilewright.report.output import json_bytes
-
-    out, force = given.pop("out", None), given.pop("force", False)
-    result = plan(log=given.pop("log_file", None), **given)
-    if out is not None:
-        from tilewright.report.plan_files import write_plan
-        from tilewright.report.plan_text import markdown
-
-        write_plan(Path(out), markdown(result), json_bytes(result), force=force)
-    return result
-
-
-def _gpus(given: dict[str, Any]) -> Any:
-    from tilewright.cli.gpus import gpus_document
-
-    return gpus_document(given["name"])
-
-
-def _models(given: dict[str, Any]) -> Any:
-    from tilewright.cli.models import memory_of, model_document, models_document
-    from tilewright.models.memory import Parallel
-    from tilewright.models.names import resolve_model
-
-    if given["name"] is None:
-        if given["gpu_name"] is not None:
-            raise InputError("gpu_name", "gpu_name: it needs the name of a model.")
-        return models_document()
-    model = resolve_model(given["name"])
-    if given["gpu_name"] is None:
-        return model_document(model)
-    sizes = {name: given[name] for name in ("tp", "ep", "pp", "dcp", "attention_dp")}
-    parallel = Parallel(**sizes)
-    kv_layout = given["kv_layout"] or ""
-    return model_document(
-        model, memory_of(model, given["gpu_name"], parallel, given["fraction"], kv_layout, given["mtp"])
-    )
-
-
-def _inspect(given: dict[str, Any]) -> Any:
-    from tilewright.binary.inspect import inspect
-    from tilewright.hardware.names import resolve_gpu
-
-    return inspect(given["path"], resolve_gpu(given["gpu"]) if given["gpu"] is not None else None)
-
-
-def _flags(given: dict[str, Any]) -> Any:
-    from tilewright.libraries.engine_flags.document import flags_document
-
-    return flags_document(
-        given["engine"],
-        given["root"],
-        given["names"] or (),
-        version=given["engine_version"],
-        diff=given["diff"],
-        show_uses=given["show_uses"],
-        launch=given["launch"],
-    )
-
-
-def _advise(given: dict[str, Any]) -> Any:
-    from tilewright.collectives.tree import open_tree
-    from tilewright.libraries.engine_flags import engine_flags, snapshot
-    from tilewright.serving.advice import AdviceQuestion, advise
-
-    engine, root, version = (given.pop(name) for name in ("engine", "root", "engine_version"))
-    if root is None:
-        flags = snapshot(engine, version)
-    else:
-        with open_tree(root) as tree:
-            flags = engine_flags(tree, engine)
-    return advise(AdviceQuestion(**given), flags)
-
-
 # -- what each takes ----------------------------------------------------------------------------------------------
 
 _LAYER: Final = ("gpu", "model", "tp", "ep", "e", "n", "hidden", "topk", "dtype", "block_shape", "tokens", "triton")
@@ -358,68 +163,70 @@ def _options(
 
 _LIST: Final[tuple[Tool, ...]] = (
     Tool(
-        name="fit", document="fit", inputs=_fit_inputs, run=_fit,
+        name="fit", document="fit", inputs=_fit_inputs, run=calls.fit,
         text="Shared memory, pipeline stages and legality of one CUTLASS kernel config, exact to the byte: does it "
         "fit, why not, and which changes would make it fit. Give at least arch, a and tile.",
     ),
     Tool(
-        name="fit_triton", document="fit", inputs=_triton_inputs, run=_fit_triton,
+        name="fit_triton", document="fit", inputs=_triton_inputs, run=calls.fit_triton,
         text="Whether a Triton tile of vLLM's or SGLang's fused-MoE or FP8 linear kernel fits a GPU's shared memory.",
     ),
     Tool(
-        name="tactics", document="tactics", inputs=_tactics_inputs, run=_tactics, paths=("root",), models=("model",),
+        name="tactics", document="tactics", inputs=_tactics_inputs, run=calls.tactics,
+        paths=("root",), models=("model",),
         text="Every kernel (FlashInfer) or tuned Triton tile (vLLM, SGLang) that an installed library may launch, read "
         "from its sources by parsing, each with its verdict.",
     ),
     Tool(
-        name="collectives", document="collectives", inputs=_collectives_inputs, run=_collectives, paths=("root",),
+        name="collectives", document="collectives", inputs=_collectives_inputs, run=calls.collectives, paths=("root",),
         text="Mainloop and epilogue collectives that the CUTLASS headers under a folder or wheel define, the builders "
         "that give them, and with config which of them could run a kernel and why the others cannot.",
     ),
     Tool(
-        name="predict", document="predict", inputs=_predict_inputs, run=_predict, models=("model",),
+        name="predict", document="predict", inputs=_predict_inputs, run=calls.predict, models=("model",),
         text="How long a GEMM, an expert layer, a collective, a decode step or a prefill takes on a GPU, what limits "
         "it, and between which bounds; measured where published tables cover it, else modelled.",
     ),
     Tool(
-        name="layout", document="layout", run=_layout, models=("model",),
+        name="layout", document="layout", run=calls.layout, models=("model",),
         inputs=_options("layout", _LAYOUT, every=(bool, "Also the layouts that do not fit or are refused, and why.")),
         text="How to spread a model over GPUs: each tensor, pipeline, expert and data parallel split that fits, with "
         "memory, tokens a second and time to first token, ranked.",
     ),
     Tool(
-        name="explain", document="explain", run=_explain, paths=("file",),
+        name="explain", document="explain", run=calls.explain, paths=("file",),
         inputs=_options("explain", (), file=(str, "A log under a root of this server."), text=(str, "The log itself.")),
         text="What a log of SGLang, vLLM, FlashInfer, TensorRT-LLM, Triton, NCCL or a compiler says: causes, the exact "
         "arithmetic where it is shared memory, what helps, and errors that are not known.",
     ),
     Tool(
-        name="plan", document="plan", run=_plan, paths=("library", "observe", "log_file"), models=("model",),
+        name="plan", document="plan", run=calls.plan, paths=("library", "observe", "log_file"), models=("model",),
         inputs=_options("plan", _PLAN, required=("model", "gpu")), writes=("out", "force"),
         text="One ranked optimisation plan for a model on GPUs: findings with evidence, cause, fix, expected gain, how "
         "to confirm and undo; ideas rejected and claims refuted.",
     ),
     Tool(
-        name="gpus", document="gpus", inputs=_options("gpus", ("name",)), run=_gpus,
+        name="gpus", document="gpus", inputs=_options("gpus", ("name",)), run=calls.gpus,
         text="GPUs and their limits, each figure with its kind and source; give a name, the list of all is long.",
     ),
     Tool(
-        name="models", document="models", inputs=_options("models", _MODELS), run=_models, models=("name",),
+        name="models", document="models", inputs=_options("models", _MODELS), run=calls.models, models=("name",),
         text="Models, their shapes and quantised checkpoints; with gpu_name what one GPU of a layout holds.",
     ),
     Tool(
-        name="inspect", document="inspect", inputs=_options("inspect", ("path", "gpu")), run=_inspect, paths=("path",),
+        name="inspect", document="inspect", run=calls.inspect, paths=("path",),
+        inputs=_options("inspect", ("path", "gpu")),
         text="What a GPU binary, library, wheel or folder holds (kernels, registers, shared memory, architectures) "
         "and why an image does not load on a GPU.",
     ),
     Tool(
-        name="flags", document="flags", run=_flags, paths=("root", "diff"),
+        name="flags", document="flags", run=calls.flags, paths=("root", "diff"),
         inputs=_options("flags", ("engine", "names", "root", "engine_version", "diff", "show_uses", "launch")),
         text="Flags that an installed vLLM or SGLang has (or a packaged release of it), and whether a launch command "
         "is accepted.",
     ),
     Tool(
-        name="advise", document="flags-advice", run=_advise, paths=("root",), models=("model",),
+        name="advise", document="flags-advice", run=calls.advise, paths=("root",), models=("model",),
         inputs=_options("flags", _ADVISE, required=("model", "gpu"), launch=(str, "The launch line as it is today.")),
         text="Which flags of SGLang or vLLM to set for a model, GPUs, a load and a goal: what each is predicted to "
         "bring, what of a launch line does nothing or is gone, and a line that the engine's parser accepts.",

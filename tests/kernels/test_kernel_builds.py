@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.kernels.choose import choose
+from tilewright.kernels.choose import choose, choose_decode, row_by_row
 from tilewright.kernels.config import GroupedConfig
+from tilewright.kernels.decode import SUMMED, DecodeConfig
 from tilewright.kernels.layout import BIT_SOURCE, CHUNK_BYTES, NAN_SCALE, scale_codes, source_rows
 
 SM120_LIMIT = 101376
@@ -55,23 +56,55 @@ def test_what_is_chosen_is_legal_and_fits_the_smallest_gpu(tokens: int, experts:
     assert config.shared_bytes <= SM120_LIMIT
 
 
+@pytest.mark.parametrize("rows", [1, 2, 8, 16, 32, 51])
+@pytest.mark.parametrize(("width", "steps"), [(512, 48), (6144, 2), (4096, 48), (6144, 16), (2880, 23), (16, 1)])
+@pytest.mark.parametrize("sms", [48, 132, 188])
+def test_what_is_chosen_for_single_rows_fits_the_smallest_gpu(rows: int, width: int, steps: int, sms: int) -> None:
+    build = choose_decode(rows, width, steps, sms)
+    static = build.warps * (build.blocks * 16 + 1) * 4  # the warps' sums
+    assert build.legal
+    assert build.shared_bytes + static <= SM120_LIMIT
+
+
+def test_single_rows_where_experts_hardly_repeat() -> None:
+    """GLM-5 at TP8 (8 rows a token, 256 experts) up to 6 tokens; at EP8 (one row a token, 32 experts) up to 7."""
+    assert [tokens for tokens in range(1, 20) if row_by_row(tokens * 8, 256)] == [1, 2, 3, 4, 5, 6]
+    assert [tokens for tokens in range(1, 20) if row_by_row(tokens, 32)] == [1, 2, 3, 4, 5, 6, 7]
+    assert row_by_row(1, 1)
+    assert not row_by_row(2, 1)
+
+
+def test_builds_that_were_fastest_on_an_h200() -> None:
+    assert choose_decode(8, 512, 48) == choose_decode(1, 4096, 48) == DecodeConfig(2, 16, 1)
+    assert choose_decode(32, 512, 48) == choose_decode(4, 4096, 48) == DecodeConfig(4, 8, 2)
+    assert choose_decode(8, 6144, 2) == choose_decode(32, 6144, 2) == DecodeConfig(2, 4, 4)
+    assert choose_decode(1, 6144, 16) == DecodeConfig(4, 16, 1)
+    assert choose_decode(4, 6144, 16) == DecodeConfig(4, 8, 2)
+    assert choose(16 * 8, 256) == choose(64 * 8, 256) == choose(64, 32) == GroupedConfig(1, 2, 4, 4, 4, 3)
+
+
 def test_bytes_of_a_stage() -> None:
     assert CHUNK_BYTES == 64 * 128 * 9 // 16
     assert GroupedConfig(columns=1, blocks=2, warps=4, stages=4).shared_bytes == 4 * (2 * 4608 + 8 * 320)
 
 
+DEFINES = {
+    "nvfp4_grouped.cu": GroupedConfig().defines(1, pdl=True),
+    "nvfp4_decode.cu": DecodeConfig(4, 16, 1).defines(SUMMED, pdl=True),
+    "nvfp4_route.cu": (),
+}
+
+
 @pytest.mark.compiler
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_120a"])
-@pytest.mark.parametrize("source", ["nvfp4_grouped.cu", "nvfp4_route.cu"])
+@pytest.mark.parametrize("source", DEFINES)
 def test_the_sources_compile_without_spills(tmp_path: Path, arch: str, source: str) -> None:
     nvcc = shutil.which("nvcc")
     if nvcc is None:
         pytest.skip("no nvcc")
-    path = tmp_path / source
-    path.write_bytes(files("tilewright.kernels").joinpath(source).read_bytes())
-    defines = GroupedConfig().defines(1, pdl=True) if "grouped" in source else ()
-    command = [nvcc, f"-arch={arch}", "-cubin", "-Xptxas", "-v", "-std=c++17", *defines, "-o", "out.cubin", source]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    path = files("tilewright.kernels").joinpath(source)
+    command = [nvcc, f"-arch={arch}", "-cubin", "-Xptxas", "-v", "-std=c++17", *DEFINES[source], "-o", "out.cubin"]
+    done = subprocess.run([*command, str(path)], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     spills = [int(number) for number in re.findall(r"(\d+) bytes spill", done.stderr)]
     assert spills

@@ -63,7 +63,7 @@ class Case:
 @pytest.mark.parametrize(
     ("experts", "hidden", "inter", "tokens", "topk"),
     [(16, 512, 256, 33, 4), (8, 2880, 2880, 5, 4), (4, 128, 48, 7, 2), (32, 512, 128, 1, 8), (3, 176, 64, 9, 2),
-     (256, 1024, 64, 300, 8)],
+     (256, 1024, 64, 300, 8), (256, 512, 128, 3, 8), (64, 2880, 192, 1, 4)],
 )  # fmt: skip
 def test_layers_are_right(name: str, experts: int, hidden: int, inter: int, tokens: int, topk: int) -> None:
     """Odd token counts, experts without a token, sizes that are no multiple of a tile, one token, 2880-wide layers."""

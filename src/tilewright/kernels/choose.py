@@ -1,22 +1,55 @@
-"""Which build of the grouped GEMM runs a problem: a small table over routed rows an expert. Not measured yet: the
-token columns follow the rows, the stages what shared memory leaves."""
+"""Which kernel and which build of it runs a problem: small tables, measured on an H200 on 2026-12-02.
+
+The figures are in docs/notes/nvfp4-moe-h200.md: GLM-5's GEMMs at TP8 and EP8, 1 to 4,096 tokens. Other architectures
+take the same tables, unmeasured; no build of them needs more shared memory than SM120 has.
+"""
 
 from __future__ import annotations
 
+from typing import Final
+
 from tilewright.kernels.config import GroupedConfig
+from tilewright.kernels.decode import DecodeConfig
+from tilewright.kernels.layout import GROUP_ROWS
+
+_H200_SMS: Final = 132
+_REPEATS: Final = 0.1
+"""Rows an expert beyond the first, on average, up to which every row reads its own expert. At 1.06 rows an expert that
+was faster than sorted rows in seven of eight cases, at 1.25 slower in all four."""
+
+_GROUPED: Final = (
+    (4.0, GroupedConfig(columns=1, blocks=2, warps=4, stages=4, units=4, resident=3)),
+    (12.0, GroupedConfig(columns=2, blocks=4, warps=4, stages=3, units=4)),
+    (float("inf"), GroupedConfig(columns=4, blocks=4, warps=4, stages=3, units=4)),
+)
+"""Rows an expert up to which a build is taken: the fastest at 1.3 to 2.3, at 8, and at 32 to 128."""
+
+
+def row_by_row(rows: int, experts: int) -> bool:
+    """Whether `rows` routed rows over `experts` experts are best taken one by one (`decode`), not sorted by expert.
+
+    Only what the host knows without asking the device is used: how many rows share an expert when they fall at random.
+    """
+    return (rows - 1) / (2 * experts) <= _REPEATS
 
 
 def choose(rows: int, experts: int) -> GroupedConfig:
-    """The config for `rows` routed rows over `experts` experts.
+    """The build of the grouped GEMM for `rows` routed rows over `experts` experts.
 
     Only what the host knows without asking the device: how rows spread over experts is not looked at.
     """
-    hit = max(1, min(rows, experts))
-    average = rows / hit
-    if average <= 4:
-        return GroupedConfig(columns=1, stages=4)
-    if average <= 16:
-        return GroupedConfig(columns=2, stages=4)
-    if average <= 48:
-        return GroupedConfig(columns=4, stages=3)
-    return GroupedConfig(columns=8, stages=3)
+    average = rows / max(1, min(rows, experts))
+    return next(config for limit, config in _GROUPED if average <= limit)
+
+
+def choose_decode(rows: int, width: int, steps: int, sms: int = _H200_SMS) -> DecodeConfig:
+    """The build for `rows` single rows times matrices of `width` stored rows and `steps` 128-value steps of K.
+
+    Many 64-row groups an SM: large tiles and few warps. One or fewer: the whole of K in flight at once.
+    """
+    groups = rows * -(-width // GROUP_ROWS)
+    if 2 * groups >= 3 * sms:
+        return DecodeConfig(blocks=2, warps=4, stages=4) if steps <= 2 else DecodeConfig(blocks=4, warps=8, stages=2)
+    if groups * 10 >= 6 * sms:
+        return DecodeConfig(blocks=4, warps=16, stages=1)
+    return DecodeConfig(blocks=2, warps=16, stages=1)

@@ -14,8 +14,8 @@ from tilewright.kernels.layout import GROUP_ROWS, PackedWeights
 from tilewright.kernels.parts import cuda_module, torch_module
 
 PLAIN, SILU, WEIGHTED = 0, 1, 2
-COMMON = "nvfp4_common.cuh"
-"""What the kernels include: NVRTC is given its text, nvcc finds it beside them."""
+HEADERS = ("nvfp4_common.cuh",)
+"""What the kernels include: NVRTC is given their text, nvcc finds them beside the kernels."""
 _FEATURES_OF_ONE_ARCH = frozenset({90, 100, 103, 120, 121})
 
 
@@ -38,8 +38,9 @@ def compile_cubin(source: str, target: str, defines: tuple[str, ...]) -> bytes:
     """`source` (a file of this package) compiled for `target`. Raises ToolError with the compiler's first error."""
     nvrtc = cuda_module("nvrtc")
     folder = files("tilewright.kernels")
-    text, common = (folder.joinpath(name).read_text().encode() for name in (source, COMMON))
-    program = _checked(nvrtc.nvrtcCreateProgram(text, source.encode(), 1, [common], [COMMON.encode()]))
+    text, *included = (folder.joinpath(name).read_bytes() for name in (source, *HEADERS))
+    names = [name.encode() for name in HEADERS]
+    program = _checked(nvrtc.nvrtcCreateProgram(text, source.encode(), len(names), included, names))
     options = [f"--gpu-architecture={target}".encode(), b"--std=c++17", *(define.encode() for define in defines)]
     status = nvrtc.nvrtcCompileProgram(program, len(options), options)
     if int(status[0]) != 0:

@@ -6,8 +6,9 @@ from functools import lru_cache
 from typing import Any
 
 from tilewright.errors import InputError
-from tilewright.kernels.choose import choose
-from tilewright.kernels.launch import MAX_EXPERTS, SILU, WEIGHTED, grouped, route, sum_experts
+from tilewright.kernels.choose import choose, choose_decode, row_by_row
+from tilewright.kernels.decode import SUMMED, decode_rows
+from tilewright.kernels.launch import MAX_EXPERTS, PLAIN, SILU, WEIGHTED, grouped, route, sum_experts
 from tilewright.kernels.layout import WHOLE_ROW, PackedWeights
 from tilewright.kernels.parts import torch_module
 
@@ -48,6 +49,10 @@ def _experts(weights: PackedWeights) -> int:
     return weights.experts
 
 
+def _sms(device: Any) -> int:
+    return int(torch_module().cuda.get_device_properties(device).multi_processor_count)
+
+
 def grouped_gemm(x: Any, weights: PackedWeights, topk_ids: Any) -> Any:
     """bf16 [tokens * topk, width]: row `t * topk + i` is token t times the matrix of its i-th expert.
 
@@ -60,9 +65,14 @@ def grouped_gemm(x: Any, weights: PackedWeights, topk_ids: Any) -> Any:
     out = torch.zeros((rows, weights.width), dtype=torch.bfloat16, device=x.device)
     if rows == 0:
         return out
-    config = choose(rows, _experts(weights))
+    mode = SILU if weights.gated else PLAIN
+    if row_by_row(rows, _experts(weights)):
+        build = choose_decode(rows, weights.rows, weights.steps, _sms(x.device))
+        decode_rows(x, weights, ids, out, build, per_token=topk, mode=mode)
+        return out
+    config = choose(rows, weights.experts)
     routing = route(ids, weights.experts, config.block_rows)
-    grouped(x, weights, routing, out, config, rows_per_token=topk, mode=SILU if weights.gated else 0)
+    grouped(x, weights, routing, out, config, rows_per_token=topk, mode=mode)
     return out
 
 
@@ -90,10 +100,18 @@ def fused_moe(x: Any, w13: PackedWeights, w2: PackedWeights, topk_weights: Any, 
     rows, topk = int(ids.numel()), int(ids.shape[1])
     if rows == 0:
         return out.zero_()
-    first = choose(rows, _experts(w13))
+    middle = torch.empty((rows, w13.width), dtype=torch.bfloat16, device=x.device)
+    if row_by_row(rows, _experts(w13)):
+        # Two launches: nothing is sorted, and the second sums over a token's experts itself.
+        sms = _sms(x.device)
+        first_build = choose_decode(rows, w13.rows, w13.steps, sms)
+        second_build = choose_decode(tokens, w2.rows, w2.steps * topk, sms)
+        decode_rows(x, w13, ids, middle, first_build, per_token=topk, mode=SILU)
+        decode_rows(middle, w2, ids, out, second_build, per_token=topk, mode=SUMMED, router=router)
+        return out
+    first = choose(rows, w13.experts)
     second = choose(rows, w2.experts)
     routing = route(ids, w13.experts, first.block_rows)
-    middle = torch.empty((rows, w13.width), dtype=torch.bfloat16, device=x.device)
     grouped(x, w13, routing, middle, first, rows_per_token=topk, mode=SILU)
     if second.block_rows != first.block_rows:
         routing = route(ids, w2.experts, second.block_rows)

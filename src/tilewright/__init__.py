@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tilewright.cutlass.budget import Budget, Field, Fix
     from tilewright.cutlass.config import KernelConfig, parse_config
     from tilewright.cutlass.fit import fit
+    from tilewright.diagnose.explain import explain
     from tilewright.errors import (
         AmbiguousNameError,
         ConfigError,
@@ -55,6 +56,7 @@ _HOME = {
     "PrefillQuestion": "tilewright.serving.questions",
     "TritonConfig": "tilewright.triton_.model",
     "TritonVerdict": "tilewright.triton_.model",
+    "explain": "tilewright.diagnose.explain",
     "fit": "tilewright.cutlass.fit",
     "fit_triton": "tilewright.triton_.fit",
     "parse_triton": "tilewright.triton_.config",
@@ -87,6 +89,7 @@ __all__ = [
     "TritonVerdict",
     "UnknownNameError",
     "__version__",
+    "explain",
     "fit",
     "fit_triton",
     "layout",

@@ -20,6 +20,7 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
+from pydantic_core import from_json
 
 from tilewright._version import __version__
 from tilewright.mcp_.access import Access
@@ -34,6 +35,8 @@ MAX_REQUEST_BYTES: Final = 4 << 20
 _SKIP_BYTES: Final = 1 << 16
 _ID: Final = re.compile(rb'"id"\s*:\s*(\d{1,15}|"[^"\\\x00-\x1f]{1,100}")')
 _INVALID_REQUEST: Final = -32600
+_PARSE_ERROR: Final = -32700
+"""Error codes of JSON-RPC 2.0, section 5.1."""
 
 INSTRUCTIONS: Final = (
     "Tilewright says which GEMM tile a GPU can run, how fast, and what to change first. Every figure is exact (derived "
@@ -108,9 +111,21 @@ class _Requests:
             line, skipped = await anyio.to_thread.run_sync(self._line, abandon_on_cancel=True)
             if not line:
                 raise StopAsyncIteration
-            if not skipped:
-                return line.decode("utf-8", "replace")
-            await self.replies.refuse(line, skipped)
+            if skipped:
+                why = (
+                    f"The request has {skipped:,} bytes; at most {MAX_REQUEST_BYTES:,} are read. Give a path, or less."
+                )
+                await self.replies.refuse(line, _INVALID_REQUEST, why)
+                continue
+            if line.isspace():
+                continue
+            try:
+                from_json(line)  # the parser of the SDK, which would drop the line and leave its sender waiting
+            except ValueError as error:
+                why = f"The request is no JSON that can be read: {error}."
+                await self.replies.refuse(line[:1024] + line[-1024:], _PARSE_ERROR, why)
+                continue
+            return line.decode("utf-8", "replace")
 
     def _line(self) -> tuple[bytes, int]:
         """The next line; of one that is too long, its start and end, and how many bytes it had."""
@@ -144,14 +159,13 @@ class _Replies:
     async def flush(self) -> None:
         """Every write is flushed."""
 
-    async def refuse(self, line: bytes, size: int) -> None:
-        """Answer a request of `size` bytes; `line` holds its start and end, where its id is looked for."""
+    async def refuse(self, line: bytes, code: int, message: str) -> None:
+        """Answer a request that cannot be read; `line` holds its start and end, where its id is looked for."""
         found = _ID.search(line)
-        message = f"The request has {size:,} bytes; at most {MAX_REQUEST_BYTES:,} are read. Give a path, or less."
         reply = {
             "jsonrpc": "2.0",
             "id": json.loads(found[1]) if found else None,
-            "error": {"code": _INVALID_REQUEST, "message": message},
+            "error": {"code": code, "message": message},
         }
         await self.write(json.dumps(reply) + "\n")
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -265,11 +266,25 @@ def test_a_plan_is_written_only_where_it_may(tmp_path: Path) -> None:
     assert list(root.iterdir()) == []
 
 
-def lines_of(requests: list[bytes]) -> tuple[list[dict[str, Any]], int]:
-    """(what a server prints, decoded line by line; its exit status) when `requests` come on its stdin."""
+def lines_of(requests: list[bytes], wanted: set[int]) -> tuple[list[dict[str, Any]], int]:
+    """(what a server prints, decoded line by line; its exit status) when `requests` come on its stdin, which is closed
+    once the requests `wanted` are answered."""
     pytest.importorskip("mcp")
-    done = subprocess.run(SERVER, input=b"".join(requests), capture_output=True, timeout=60, check=False)
-    return [json.loads(line) for line in done.stdout.splitlines()], done.returncode
+    with subprocess.Popen(SERVER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
+        guard = threading.Timer(60, server.kill)
+        guard.start()
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.write(b"".join(requests))
+        server.stdin.flush()
+        answers: list[dict[str, Any]] = []
+        while not wanted <= {item.get("id") for item in answers} and (line := server.stdout.readline()):
+            answers.append(json.loads(line))
+        server.stdin.close()
+        answers += [json.loads(line) for line in server.stdout.read().splitlines()]
+        code = server.wait()
+        guard.cancel()
+    return answers, code
 
 
 def request(ident: int, method: str, params: dict[str, Any]) -> bytes:
@@ -291,13 +306,15 @@ def test_stdout_carries_the_protocol_only_whatever_comes() -> None:
             huge,
             request(2, "tools/list", {}),
             request(3, "tools/call", call),
-        ]
+        ],
+        {1, 2, 3, 7, 8},
     )
     assert code == 0
     assert all(item["jsonrpc"] == "2.0" for item in answers)
     by_id = {item["id"]: item for item in answers if "id" in item}
     assert by_id[1]["result"]["serverInfo"]["name"] == "tilewright"
     assert by_id[2]["result"]["tools"]
+    assert by_id[3]["result"]["structuredContent"]["gpus"]
     assert by_id[7]["error"]["message"].startswith("The request has 5,")
     assert by_id[8]["error"]["code"] == -32700
     assert [item["error"]["code"] for item in answers if item.get("id", 0) is None] == [-32700, -32700]

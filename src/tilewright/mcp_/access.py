@@ -72,12 +72,12 @@ class Access:
         if not text or "\0" in text or len(text) > MAX_PATH:
             raise InputError(field, f"{field}: {shown(text)} is no path; give one under a root of this server.")
         for base in self.roots or (Path("/"),):
-            path = _resolved(base / Path(text).expanduser() if text.startswith("~") else base / text)
+            path = _resolved(base, text)
             if path is not None and self.may_read(path) and path.exists():
                 if not (path.is_file() or path.is_dir()):
                     raise InputError(field, f"{field}: {shown(text)} is neither a file nor a folder.")
                 return str(path)
-        first = _resolved(self.roots[0] / text) if self.roots else None
+        first = _resolved(self.roots[0], text) if self.roots else None
         if first is not None and self.may_read(first):
             raise InputError(field, f"{field}: there is nothing at {shown(text)}; the roots are: {self.said}.")
         msg = f"{field}: {shown(text)} is outside of what this server may read; its roots are: {self.said}."
@@ -93,7 +93,7 @@ class Access:
             raise InputError(field, f"{field}: this server writes nothing; start it with --allow-write DIR to let it.")
         if not text or "\0" in text or len(text) > MAX_PATH:
             raise InputError(field, f"{field}: {shown(text)} is no path; give one under {self.write}.")
-        path = _resolved(self.write / text)
+        path = _resolved(self.write, text)
         if path is None or not self.may_write(path):
             raise InputError(field, f"{field}: {shown(text)} is outside of {self.write}, where this server may write.")
         return str(path)
@@ -109,10 +109,11 @@ def _folder(text: str, flag: str) -> Path:
     return path
 
 
-def _resolved(path: Path) -> Path | None:
+def _resolved(base: Path, text: str) -> Path | None:
+    """`text`, seen from `base`, without links; None where it is no path."""
     try:
-        return Path(os.path.realpath(path))
-    except (OSError, ValueError, RuntimeError):
+        return Path(os.path.realpath(base / Path(text).expanduser()))
+    except (OSError, ValueError, RuntimeError):  # RuntimeError: the home of an unknown user
         return None
 
 

@@ -1,7 +1,7 @@
-"""Writing `plan.md` and `plan.json` into a folder: whole or not at all, and never over somebody else's file.
+"""Writing a plan's files into a folder: whole or not at all, and never over somebody else's file.
 
-`plan.md` ends in a line that names the tool and the digest of what stands above it. A file without that line is not
-ours, one whose digest differs was edited by hand: both are left alone unless the caller insists.
+`plan.md` and `plan.html` end in a line that names the tool and the digest of what stands above it. A file without that
+line is not ours, one whose digest differs was edited by hand: both are left alone unless the caller insists.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from tilewright.errors import InputError, shown
@@ -67,8 +68,8 @@ def check_ours(path: Path) -> None:
         raise _refuse(path, why)
 
 
-def _place(out: Path, paths: tuple[Path, Path], contents: tuple[bytes, bytes]) -> None:
-    """Both files, each whole before either takes its name."""
+def _place(out: Path, paths: Sequence[Path], contents: Sequence[bytes]) -> None:
+    """All files, each whole before any takes its name."""
     temps: list[str] = []
     try:
         for path, content in zip(paths, contents, strict=True):
@@ -82,11 +83,18 @@ def _place(out: Path, paths: tuple[Path, Path], contents: tuple[bytes, bytes]) -
                 Path(temp).unlink()
 
 
-_NUMBERED = re.compile(r"plan-(\d{2,6})\.(?:md|json)\Z")
+_NUMBERED = re.compile(r"plan-(\d{2,6})\.(?:md|json|html)\Z")
 
 
-def write_next(out: Path, markdown: str, document: bytes) -> tuple[Path, Path]:
-    """Write the next pair `plan-NN.md` and `plan-NN.json` of a series into the folder `out` (made if missing).
+def _contents(markdown: str, document: bytes, page: str | None) -> list[tuple[str, bytes]]:
+    """(suffix, bytes) of each file. What no encoding has (half a surrogate pair of a file's name) becomes `?`."""
+    out = [("md", seal(markdown)), ("json", "")] + ([("html", seal(page))] if page is not None else [])
+    return [(suffix, text.encode("utf-8", "replace") if text else document + b"\n") for suffix, text in out]
+
+
+def write_next(out: Path, markdown: str, document: bytes, page: str | None = None) -> tuple[Path, ...]:
+    """Write the next `plan-NN.md` and `plan-NN.json` (and, with `page`, `plan-NN.html`) of a series into the folder
+    `out` (made if missing) and answer their paths.
 
     Older ones are never touched; two writers at the same time get different numbers.
 
@@ -101,10 +109,11 @@ def write_next(out: Path, markdown: str, document: bytes) -> tuple[Path, Path]:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         msg = f"--series {label} cannot be made or is no folder: {reason}; give a folder that you may write to."
         raise InputError("series", msg) from None
+    contents = _contents(markdown, document, page)
     number = max(taken, default=0)
     while True:
         number += 1
-        paths = out / f"plan-{number:02d}.md", out / f"plan-{number:02d}.json"
+        paths = tuple(out / f"plan-{number:02d}.{suffix}" for suffix, _ in contents)
         try:
             with paths[1].open("xb"):  # takes the number
                 pass
@@ -114,7 +123,7 @@ def write_next(out: Path, markdown: str, document: bytes) -> tuple[Path, Path]:
             msg = f"--series {label} cannot be written: {error.strerror or error}; give a folder that you may write to."
             raise InputError("series", msg) from None
         try:
-            _place(out, paths, (seal(markdown).encode(), document + b"\n"))
+            _place(out, paths, [content for _, content in contents])
         except OSError as error:
             for path in paths:
                 with contextlib.suppress(OSError):
@@ -124,14 +133,18 @@ def write_next(out: Path, markdown: str, document: bytes) -> tuple[Path, Path]:
         return paths
 
 
-def write_plan(out: Path, markdown: str, document: bytes, *, force: bool = False) -> tuple[Path, Path]:
-    """Write both files into the folder `out` (made if missing) and answer their paths.
+def write_plan(
+    out: Path, markdown: str, document: bytes, page: str | None = None, *, force: bool = False
+) -> tuple[Path, ...]:
+    """Write `plan.md` and `plan.json` (and, with `page`, `plan.html`) into the folder `out` (made if missing) and
+    answer their paths.
 
     Raises:
         InputError: the folder cannot be used, or a file in it is not ours and `force` is not set.
     """
     label = shown(str(out))
-    paths = out / "plan.md", out / "plan.json"
+    contents = _contents(markdown, document, page)
+    paths = tuple(out / f"plan.{suffix}" for suffix, _ in contents)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
@@ -142,7 +155,7 @@ def write_plan(out: Path, markdown: str, document: bytes, *, force: bool = False
         for path in paths:
             check_ours(path)
     try:
-        _place(out, paths, (seal(markdown).encode(), document + b"\n"))
+        _place(out, paths, [content for _, content in contents])
     except OSError as error:
         msg = f"--out {label} cannot be written to: {error.strerror or error}; give a folder that you may write to."
         raise InputError("out", msg) from None

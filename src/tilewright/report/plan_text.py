@@ -96,7 +96,8 @@ def tile_grid(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, str]]:
     return grid
 
 
-def _variant_order(name: str) -> tuple[bool, bool]:
+def variant_order(name: str) -> tuple[bool, bool]:
+    """Sorts variants of a tile: without fusion first, then without swap."""
     return "finalize" in name, "swap" in name
 
 
@@ -152,7 +153,7 @@ def markdown(plan: Plan) -> str:
             first=[item for item in plan.findings if item.confidence >= UNLIKELY][:FIRST],
             blocked=[item for item in plan.findings if blocking(item)],
             grid=grid,
-            variants=sorted({name for line in grid.values() for name in line}, key=_variant_order),
+            variants=sorted({name for line in grid.values() for name in line}, key=variant_order),
             finalize=finalize_rows(tiles),
             engine=TITLES[plan.target["engine"]],
             one_gpu=f"{article(plan.target['gpu_name'])} {plan.target['gpu_name']}",

@@ -172,7 +172,8 @@ def hostile_tree(folder: Path) -> tuple[Path, Path]:
 def test_no_argument_leads_out_of_the_roots(tmp_path: Path) -> None:
     root, outside = hostile_tree(tmp_path)
     paths = [
-        "../outside/secret.log", str(outside / "secret.log"), "link.log", "out/secret.log", "/etc/passwd", "~/x", "~nobody-of-that-name/x", "..",
+        "../outside/secret.log", str(outside / "secret.log"), "link.log", "out/secret.log", "/etc/passwd", "..",
+        "~/x", "~nobody-of-that-name/x",
         "round", "pipe", "a\0b", "", "x" * 5000, "nothing-here", "/proc/self/environ",
         "library/../../outside/secret.log",
     ]  # fmt: skip

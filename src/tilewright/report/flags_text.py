@@ -9,6 +9,8 @@ from tilewright.libraries.engine_flags.launch import LaunchCheck
 from tilewright.libraries.engine_flags.model import Flag
 from tilewright.report.output import Output
 
+_READS = {"human_int": ", with a suffix as in 8k", "human_int_or_auto": ", with a suffix as in 8k, or auto"}
+
 
 def _value(value: object, expression: str | None = None) -> str:
     if expression:
@@ -34,7 +36,7 @@ def print_flags(out: Output, made: FlagsDocument, *, named: bool) -> None:
         out.table(["change", "flag", "before", "now"], rows)
     elif named and len(made.flags) <= 20:
         for flag in made.flags:
-            _print_flag(out, flag)
+            _print_flag(out, flag, idle=flag.names[0] in made.unused)
     elif made.launch is None:
         out.table(
             ["flag", "takes", "default", "declared"],
@@ -48,6 +50,8 @@ def print_flags(out: Output, made: FlagsDocument, *, named: bool) -> None:
                 for flag in made.flags
             ],
         )
+    if made.unused and not named:
+        out.line(f"Nothing reads the values of: {', '.join(made.unused)}")
     for use in made.uses or ():
         if use.places:
             out.line(f"{use.name} is named in {', '.join(use.places)}")
@@ -59,13 +63,15 @@ def print_flags(out: Output, made: FlagsDocument, *, named: bool) -> None:
         out.note(f"Not followed: {text}")
 
 
-def _print_flag(out: Output, flag: Flag) -> None:
+def _print_flag(out: Output, flag: Flag, *, idle: bool) -> None:
     out.heading(", ".join(flag.names))
-    out.line(f"  takes     {flag.kind}{f' ({flag.type})' if flag.type else ''}")
+    out.line(f"  takes     {flag.kind}{f' ({flag.type})' if flag.type else ''}{_READS.get(flag.reads or '', '')}")
     if flag.choices is not None or flag.choices_text:
         text = ", ".join(str(item) for item in flag.choices or ()) or f"computed: {flag.choices_text}"
         out.line(f"  choices   {text}")
     out.line(f"  default   {_value(flag.default, flag.default_text)}")
+    if idle:
+        out.line("  unused    no other line of this version reads its value: it does nothing")
     if flag.deprecated:
         out.line(f"  deprecated{f'; use {flag.successor}' if flag.successor else ''}")
     if flag.help:

@@ -43,6 +43,8 @@ class FlagsDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     total: int
     flags: tuple[Flag, ...]
     partial: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+    """Of `flags`, those whose values nothing reads, as far as that was looked for (packaged releases)."""
     compared_with: str | None = None
     changes: tuple[Change, ...] | None = None
     uses: tuple[Use, ...] | None = None
@@ -138,6 +140,7 @@ def flags_document(
         len(found.flags),
         chosen,
         found.partial,
+        tuple(flag.names[0] for flag in chosen if flag.names[0] in found.unused),
         other_version,
         changes,
         tuple(used) if used is not None else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -12,6 +12,8 @@ from tilewright.libraries.engine_flags.model import Flag, FlagSet
 from tilewright.libraries.engine_flags.reading import refusal
 
 _LEVEL: Final = "--optimization-level"
+_POSITIONAL: Final = "--model"
+"""What the positional model of `vllm serve` is kept as."""
 _NUMBER: Final = re.compile(r"-\d+$|-\d*\.\d+$")
 """What argparse (`_negative_number_matcher`) takes for a value although it starts with a dash."""
 _VARIABLE: Final = re.compile(r"\$\{?\w")
@@ -42,13 +44,19 @@ class LaunchCheck(msgspec.Struct, frozen=True):
     """Variables that the command sets."""
 
 
-def check_launch(flags: FlagSet, command: str) -> LaunchCheck:
-    """Read `command` as the parser of `flags` would."""
-    parts = take_apart(command)
-    words = parts.words
-    remarks = _variables(flags, parts.environment)
-    given: dict[str, str] = {}
-    index, open_ended = 0, bool(flags.partial)
+class Group(NamedTuple):
+    """One flag of a command: how it is spelt, its declaration (None: no such flag), and the words that follow it."""
+
+    name: str
+    flag: Flag | None
+    values: tuple[str, ...]
+
+
+def groups(flags: FlagSet, words: list[str], remarks: list[Remark]) -> list[Group]:
+    """The words of a parser as flags with their values; what belongs to none goes to `remarks`. The model that stands
+    first after `vllm serve` is spelt `--model`."""
+    out: list[Group] = []
+    index = 0
     while index < len(words):
         word = words[index]
         index += 1
@@ -56,32 +64,43 @@ def check_launch(flags: FlagSet, command: str) -> LaunchCheck:
             break
         if not word.startswith("-") or word == "-" or _NUMBER.match(word):
             if flags.engine == "vllm" and index == 1:
-                given["--model"] = word  # the positional model of `vllm serve`
+                out.append(Group(_POSITIONAL, flags.get(_POSITIONAL), (word,)))
             elif not _VARIABLE.match(word):
                 remarks.append(Remark("error", word, f"{word[:80]!r} belongs to no flag."))
             continue
         name, equals, inline = word.partition("=")
-        if not word.startswith("--") and len(word) > 2 and flags.get(name) is None and flags.get(word[:2]) is not None:
-            name, equals, inline = word[:2], "=", word[2:]  # argparse: `-O3` is `-O 3`
         if flags.engine == "vllm" and flags.has(_LEVEL) and name.startswith("-O") and "." not in name:
             # `-O3`, `-O 3` (vllm/utils/argparse_utils.py, FlexibleArgumentParser.parse_args)
             name, equals, inline = _LEVEL, equals or ("=" if len(name) > 2 else ""), inline or name[2:]
         flag = _lookup(flags, name, remarks)
-        if flag is None:
-            if not equals:
-                while index < len(words) and not _is_flag(words[index]):
-                    index += 1
-            continue
         values = [inline] if equals else []
-        if not equals and flag.kind in ("value", "values", "optional", "unread"):
-            limit = 1 if flag.kind in ("value", "optional") else len(words)
+        kind = "values" if flag is None else flag.kind  # what follows a flag that is not there goes with it
+        if not equals and kind in ("value", "values", "optional", "unread"):
+            limit = 1 if kind in ("value", "optional") else len(words)
             while index < len(words) and len(values) < limit and not _is_flag(words[index]):
                 values.append(words[index])
                 index += 1
+        out.append(Group(name, flag, tuple(values)))
+    return out
+
+
+def check_launch(flags: FlagSet, command: str) -> LaunchCheck:
+    """Read `command` as the parser of `flags` would."""
+    parts = take_apart(command)
+    remarks = _variables(flags, parts.environment)
+    given: dict[str, str] = {}
+    open_ended = bool(flags.partial)
+    for name, found, values in groups(flags, parts.words, remarks):
+        if name == _POSITIONAL and flags.engine == "vllm" and (found is None or not parts.words[0].startswith("-")):
+            given[_POSITIONAL] = " ".join(values)
+            continue
+        if found is None:
+            continue
+        flag = found
         open_ended |= flag.kind == "unread"
         if flags.engine == "vllm" and "." in name:
             flag = msgspec.structs.replace(flag, reads=None, choices=None)  # one key of a JSON flag
-        _judge(flag, name, values, remarks, flags.engine, flags.unused)
+        _judge(flag, name, list(values), remarks, flags.engine, flags.unused)
         key = flag.names[0]
         if key in given:
             remarks.append(Remark("note", name, f"{name} is given twice; the last one counts.", place=_place(flag)))

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from tilewright.errors import InputError
 from tilewright.mcp_.access import Access
+from tilewright.mcp_.tools import TOOLS, inputs_of
+from tilewright.mcp_.worker import Call, answer
 from tilewright.report.schema import checker
 
 OVERFLOWING = {
@@ -368,3 +370,22 @@ def test_a_path_is_inside_or_refused(small_tree: Path, pieces: list[str], absolu
         return
     assert got == got.resolve()
     assert got.is_relative_to(small_tree)
+
+
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=20),
+    st.sampled_from(["sm120", "nvfp4", "h200", "GLM-5", "sglang", "gemm", "moe", "decode", "auto", "1x1x1", "a/b"]),
+    st.lists(st.integers(), max_size=4), st.dictionaries(st.text(max_size=5), st.integers(), max_size=2),
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_no_arguments_whatever_their_types_are_a_defect(small_tree: Path, data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted(TOOLS)))
+    schema = inputs_of(name, False).schema
+    names = st.sets(st.sampled_from(sorted(schema["properties"])), max_size=5)
+    chosen = data.draw(names) | (set(schema.get("required", ())) if data.draw(st.booleans()) else set())
+    arguments = {key: data.draw(VALUES) for key in sorted(chosen)}
+    made = answer(Call(name, arguments), Access((small_tree,)), 1 << 20)
+    assert made.error is None or ("defect" not in made.error and "\n" not in made.error)

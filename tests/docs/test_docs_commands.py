@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -145,6 +146,18 @@ def test_the_commands_of_a_page_run_and_print_what_it_shows(page: Path, desk: Pa
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPO).as_posix())
 def test_the_slow_commands_of_a_page_run_too(page: Path, desk: Path, cli: Any) -> None:
     walk(page, cli, slow=True)
+
+
+@pytest.mark.tree
+def test_the_plan_that_the_readme_shows_is_what_make_plan_prints(desk: Path, flashinfer_062: Path, cli: Any) -> None:
+    recipe = re.search(r"tilewright (plan .*) --library", (REPO / "Makefile").read_text())
+    shown = re.search(r"^```text\n(.*?) on 8x RTX.*?^```", (REPO / "README.md").read_text(), re.M | re.S)
+    assert recipe is not None
+    assert shown is not None
+    printed = cli(*recipe[1].split(), "--library", str(flashinfer_062), "--out", "plan-out").out
+    expected = shown[0].removeprefix("```text\n").removesuffix("```")
+    missing = matches(expected, printed)
+    assert missing is None, f"README.md shows what make plan no longer prints, from {missing!r} on; paste its output"
 
 
 @pytest.mark.parametrize("page", NOTES, ids=lambda page: page.name)

@@ -20,6 +20,7 @@ from tilewright.plan.launch_check import checked
 from tilewright.plan.log import scan_log
 from tilewright.plan.ranking import rank
 from tilewright.plan.registry import Need, Rule, rules
+from tilewright.plan.rules.flag_advice import undoubled
 from tilewright.plan.target import Target
 from tilewright.versions import version_key
 
@@ -233,7 +234,7 @@ def make_plan(target: Target, experiments: Iterable[Recorded] | None = None) -> 
     outcomes, missing = run_rules(target)
     drafts = _startable([item for item in outcomes if isinstance(item, Draft)], target)
     rejected = [item for item in outcomes if isinstance(item, Rejected)]
-    drafts, refused = checked(drafts, target)
+    drafts, refused = checked(undoubled(drafts), target)
     rejected += refused
     baseline = _merge(item for item in outcomes if isinstance(item, Fact))
     claims = [item for item in outcomes if isinstance(item, Claim)]

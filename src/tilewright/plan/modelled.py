@@ -15,6 +15,7 @@ from tilewright.models.legality import tp_verdict
 from tilewright.models.memory import Parallel
 from tilewright.plan.finding import Gain
 from tilewright.plan.seen import flag
+from tilewright.serving.ratio import RATIO_ERROR
 
 if TYPE_CHECKING:
     from tilewright.plan.target import Target
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 CONTEXT: Final = 4096
 """Tokens that a request holds in the middle of its life, where nothing says otherwise: a prompt of 3K, 1K answered."""
 SWEEP: Final = (1, 2, 4, 8, 16, 32, 64, 128)
-RATIO_ERROR: Final = 0.15
-"""Relative error of a ratio of two predictions: the mean error of the serving model on published tables that took no
-part in its fit (`tilewright validate`, held out)."""
 _KEPT: Final = 64
 """Predictions that are kept: one plan asks for the same ones from several rules."""
 _DRAFT_FLAGS: Final = ("--speculative-num-draft-tokens", "--speculative-num-steps")

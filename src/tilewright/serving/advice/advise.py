@@ -31,7 +31,7 @@ from tilewright.serving.questions import MAX_CONCURRENCY, MAX_CONTEXT, DecodeQue
 from tilewright.serving.scenario import Scenario, scenario_of
 from tilewright.versions import release_of
 
-__all__ = ["AdviceQuestion", "advise", "advise_state"]
+__all__ = ["AdviceQuestion", "advise", "advise_state", "load_of", "present_state"]
 
 CONTEXT: Final = 8192
 """Tokens that a request holds where nothing says otherwise."""
@@ -153,7 +153,7 @@ def _best(plain: Scenario, question: AdviceQuestion) -> tuple[Scenario, str]:
     return replace(plain, parallel=parallel, copies=first.copies), where
 
 
-def _now(scenario: Scenario, flags: FlagSet, present: Present | None, fraction: float | None) -> State:
+def present_state(scenario: Scenario, flags: FlagSet, present: Present | None, fraction: float | None) -> State:
     """The server without the advice: the engine's choices, and over them what the launch line says."""
     state = default_state(scenario)
     if flags.engine == "sglang":
@@ -197,12 +197,14 @@ def with_capped_graphs(state: State, flags: FlagSet) -> State:
     return replace(state, graphs=min(default_state(state.scenario).graphs, -(-state.cap // ranks_of(state.scenario))))
 
 
-def _load(question: AdviceQuestion, state: State) -> Load:
-    context = question.context or CONTEXT
-    prompt = question.prompt_tokens or context
+def load_of(state: State, context: int, prompt: int, concurrency: int | None, goal: Goal) -> Load:
+    """A load that `state` can serve; `concurrency` None: one request for latency, else the most that fit.
+
+    Raises InputError for sizes out of range, and where not one request fits.
+    """
     for name, value, most in (
         ("context", context, MAX_CONTEXT), ("prompt_tokens", prompt, MAX_CONTEXT),
-        ("concurrency", question.concurrency or 1, MAX_CONCURRENCY),
+        ("concurrency", 1 if concurrency is None else concurrency, MAX_CONCURRENCY),
     ):  # fmt: skip
         if type(value) is not int or not 1 <= value <= most:
             raise InputError(name, f"{name} must be a whole number from 1 to {most:,}, not {shown(value)}.")
@@ -220,9 +222,9 @@ def _load(question: AdviceQuestion, state: State) -> Load:
             "lower --context, or take another layout."
         )
         raise InputError("context", msg)
-    count = question.concurrency
+    count = concurrency
     if count is None:
-        count = 1 if question.goal == "latency" else max(item for item in CONCURRENCIES if item <= max(1, room))
+        count = 1 if goal == "latency" else max(item for item in CONCURRENCIES if item <= max(1, room))
     return Load(count, context, prompt, tuple(sorted({*_SHOWN, count})))
 
 
@@ -234,8 +236,10 @@ def advise(question: AdviceQuestion, flags: FlagSet) -> Advice:
     """
     present = read_present(flags, question.launch) if question.launch is not None else None
     scenario, where = _base(question, flags, present)
-    now = _now(scenario, flags, present, question.mem_fraction)
-    load = _load(question, now)
+    now = present_state(scenario, flags, present, question.mem_fraction)
+    context = CONTEXT if question.context is None else question.context
+    prompt = context if question.prompt_tokens is None else question.prompt_tokens
+    load = load_of(now, context, prompt, question.concurrency, question.goal)
     return advise_state(Context(flags, now, load, question.goal, present), where, kv=question.kv_dtype)
 
 

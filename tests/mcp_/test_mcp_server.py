@@ -333,6 +333,14 @@ def test_a_missing_sdk_says_which_extra_brings_it(cli: Any, monkeypatch: pytest.
     assert "tilewright[mcp]" in result.err
 
 
+def test_an_sdk_of_another_major_release_is_refused(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.cli.mcp.version", lambda name: "1.30.0")
+    result = cli("mcp")
+    assert result.code == 3
+    assert "1.30.0" in result.err
+    assert "tilewright[mcp]" in result.err
+
+
 @pytest.mark.parametrize("arguments", [("--root", "/nowhere-at-all"), ("--root", __file__), ("--allow-write", "/no")])
 def test_a_root_that_is_no_folder_is_refused_at_start(cli: Any, arguments: tuple[str, ...]) -> None:
     result = cli("mcp", *arguments)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -12,6 +13,9 @@ from tilewright.report.output import Output, output_options
 if TYPE_CHECKING:
     from tilewright.mcp_.access import Access
 
+OLDEST_SDK: Final = 2
+"""Major release of the package mcp that the server is written for: 1.x registers handlers in another way."""
+
 
 @click.command(epilog="Example: tilewright mcp --root /opt/venv/lib/python3.12/site-packages --root /var/log/sglang")
 @click.option(
@@ -19,7 +23,11 @@ if TYPE_CHECKING:
 )
 @click.option("--allow-write", "write", metavar="DIR", help="plan may write plan.md and plan.json below it.")
 @click.option(
-    "--max-seconds", default=120.0, show_default=True, type=FiniteRange(0.01, 3600), help="A call is stopped after that."
+    "--max-seconds",
+    default=120.0,
+    show_default=True,
+    type=FiniteRange(0.01, 3600),
+    help="A longer call is stopped.",
 )
 @click.option(
     "--max-answer-bytes", default=1 << 20, show_default=True, type=click.IntRange(1 << 10, 1 << 26),
@@ -53,9 +61,11 @@ def command(
     from tilewright.errors import MissingPartError
 
     try:
+        if int(version("mcp").split(".")[0]) < OLDEST_SDK:
+            raise MissingPartError(f"The MCP SDK {OLDEST_SDK} (here is {version('mcp')})", "mcp")
         from tilewright.mcp_.server import serve
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in ("mcp", "mcp_types", "anyio", "pydantic"):
+        if (error.name or "").partition(".")[0] in ("mcp", "mcp_types", "anyio", "pydantic", "pydantic_core"):
             raise MissingPartError("The MCP SDK (the package mcp)", "mcp") from None
         raise
     serve(access, limit_s=max_seconds, answer_bytes=max_answer_bytes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import click
+import msgspec
 
 from tilewright.report.output import Output, output_options
 
@@ -28,6 +29,7 @@ SCALING: Final = {
 @click.option(
     "--root", metavar="DIR_OR_WHEEL", help="Folder or wheel that holds CUTLASS; default: what is installed here."
 )
+@click.option("--ssh", "host", metavar="HOST", help="Read them on another host; nothing is installed there.")
 @click.option("--arch", metavar="ARCH", help="Only those for sm90, sm100, sm103, sm120, ...")
 @click.option(
     "--scaling",
@@ -44,6 +46,7 @@ SCALING: Final = {
 @output_options
 def command(
     root: str | None,
+    host: str | None,
     arch: str | None,
     scaling: str | None,
     array: bool | None,
@@ -72,12 +75,20 @@ def command(
         sparse=sparse,
     )
     config = _read_config(config_file) if config_file is not None else None
-    if root is None:
-        from tilewright.collectives.installed import default_root
-
-        root = str(default_root())
-    answer = collectives(root, filters, config)
     out = Output(as_json, quiet)
+    if host is not None:
+        from tilewright.cli.ssh_option import fetched
+        from tilewright.collectives.library import KNOWN
+
+        there = fetched(host, root, list(KNOWN.values()), out)
+        answer = collectives(str(there.archive), filters, config)
+        answer = msgspec.structs.replace(answer, root=there.name)
+    else:
+        if root is None:
+            from tilewright.collectives.installed import default_root
+
+            root = str(default_root())
+        answer = collectives(root, filters, config)
     if as_json:
         out.document(answer)
     else:

@@ -14,9 +14,8 @@ OPS: Final = ("moe", "gemm", "dsl")
 
 @click.command(epilog="Example: tilewright tactics flashinfer --root .venv/lib/python3.12/site-packages")
 @click.argument("library")
-@click.option(
-    "--root", required=True, metavar="DIR_OR_WHEEL", help="The library: a wheel, a site-packages, a checkout."
-)
+@click.option("--root", metavar="DIR_OR_WHEEL", help="The library: a wheel, a site-packages, a checkout.")
+@click.option("--ssh", "host", metavar="HOST", help="Read it on another host (--root there, else where it is found).")
 @click.option("--op", type=click.Choice(OPS), help="flashinfer: which kernels; dsl: CuTe DSL. Default: moe.")
 @click.option("--arch", help="flashinfer: sm90, sm100, sm103, sm120 or sm121. Default: sm120.")
 @layer_options
@@ -27,7 +26,8 @@ OPS: Final = ("moe", "gemm", "dsl")
 @output_options
 def command(
     library: str,
-    root: str,
+    root: str | None,
+    host: str | None,
     op: str | None,
     arch: str | None,
     layer: dict[str, Any],
@@ -58,6 +58,12 @@ def command(
 
         known = read_baseline(baseline)
     out = Output(as_json, quiet)
+    if host is not None:
+        from tilewright.cli.ssh_option import fetched
+
+        root = str(fetched(host, root, [key], out).archive)
+    elif root is None:
+        raise click.UsageError("Missing option '--root' (or --ssh HOST for a library on another host).")
     if reader.kind == "tuned":
         from tilewright.cli.tactics_tuned import run_tuned
 

@@ -197,24 +197,27 @@ def test_a_weight_of_a_power_of_two_is_kept_up_to_the_cache() -> None:
 
 def test_a_surface_is_linear_in_the_logarithms_between_knots_and_flat_beyond() -> None:
     table = SurfaceTable(
-        m=[1.0, 4.0], n=[16.0, 64.0], k=[32.0], nk=[512.0, 2048.0], body=[100, 300, 500, 700], weight=[0, 40, 80, -40]
+        m=[1.0, 4.0], n=[16.0, 64.0], k=[32.0], held=[512.0, 2048.0], body=[100, 300, 500, 700], weight=[0, 40, 80, -40]
     )
     surface = Surface(table)
-    # At knots: the body's value, and the weight's running sum along n k.
-    assert surface.value(1, 16, 32) == pytest.approx(0.100 + 0.000)
-    assert surface.value(1, 64, 32) == pytest.approx(0.300 + 0.040)
-    assert surface.value(4, 64, 32) == pytest.approx(0.700 + 0.040)
-    assert surface.value(2, 32, 32) == pytest.approx((0.1 + 0.3 + 0.5 + 0.7) / 4 + (0.0 + 0.04 + 0.08 + 0.04) / 4)
-    assert surface.value(1000, 1000, 4096) == pytest.approx(surface.value(4, 64, 32))
+    # At knots: the body's value, and the weight's running sum along the bytes (here n k).
+    assert surface.value(1, 16, 32, math.log(512)) == pytest.approx(0.100 + 0.000)
+    assert surface.value(1, 64, 32, math.log(2048)) == pytest.approx(0.300 + 0.040)
+    assert surface.value(4, 64, 32, math.log(2048)) == pytest.approx(0.700 + 0.040)
+    assert surface.value(2, 32, 32, math.log(1024)) == pytest.approx(
+        (0.1 + 0.3 + 0.5 + 0.7) / 4 + (0.0 + 0.04 + 0.08 + 0.04) / 4
+    )
+    assert surface.value(1000, 1000, 4096, math.log(4096000)) == pytest.approx(surface.value(4, 64, 32, math.log(2048)))
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"body": [1, 2, 3]}, {"weight": []}, {"m": [4.0, 1.0]}, {"n": []}, {"k": [0.0]}, {"nk": [float("nan"), 1.0]}],
+    [{"body": [1, 2, 3]}, {"weight": []}, {"m": [4.0, 1.0]}, {"n": []}, {"k": [0.0]}, {"held": [float("nan"), 1.0]}],
 )
 def test_a_broken_surface_is_refused(changes: dict[str, Any]) -> None:
     whole: dict[str, Any] = {
-        "m": [1.0, 4.0], "n": [16.0, 64.0], "k": [32.0], "nk": [512.0, 2048.0], "body": [1, 2, 3, 4], "weight": [0] * 4,
+        "m": [1.0, 4.0], "n": [16.0, 64.0], "k": [32.0], "held": [512.0, 2048.0],
+        "body": [1, 2, 3, 4], "weight": [0] * 4,
     }  # fmt: skip
     with pytest.raises(InputError):
         Surface(SurfaceTable(**{**whole, **changes}))
@@ -234,7 +237,7 @@ def test_the_smooth_part_of_a_smooth_table_holds_on_shapes_left_out() -> None:
     shapes = [size[1:] for size in sizes]
     numbers = {shape: place for place, shape in enumerate(sorted(set(shapes)))}
     folds = np.array([(numbers[shape] * 7) % 3 for shape in shapes])
-    got = smooth_part(np, x, y, folds, 3, shapes)
+    got = smooth_part(np, x, logs[:, 1] + logs[:, 2], y, folds, 3, shapes)
     assert got is not None
     spread = float(np.abs(y - y.mean()).mean())
     for held in (got.held_out, got.own):
@@ -243,7 +246,13 @@ def test_the_smooth_part_of_a_smooth_table_holds_on_shapes_left_out() -> None:
         other = folds != fold
         assert float(np.abs(got.inside[fold][other] - y[other]).mean()) < spread / 3
     surface = Surface(got.table)
-    assert max(abs(surface.value(*size) - value) for size, value in zip(sizes, y.tolist(), strict=True)) < 0.01
+    assert (
+        max(
+            abs(surface.value(*size, math.log(size[1] * size[2])) - value)
+            for size, value in zip(sizes, y.tolist(), strict=True)
+        )
+        < 0.01
+    )
 
 
 @pytest.mark.skipif(find_spec("numpy") is None, reason="needs numpy")
@@ -253,4 +262,20 @@ def test_few_shapes_have_no_smooth_part() -> None:
     from tilewright.calibrate.smooth import smooth_part
 
     x = np.array([(m, 256, 256) for m in (1, 2, 4)], dtype=float)
-    assert smooth_part(np, x, np.zeros(3), np.array([0, 1, 0]), 2, [(256, 256)] * 3) is None
+    assert smooth_part(np, x, np.ones(3), np.zeros(3), np.array([0, 1, 0]), 2, [(256, 256)] * 3) is None
+
+
+def test_between_rows_near_shapes_that_hold_that_value_are_given(tmp_path: Path) -> None:
+    rows = [(m, (n, 512), "", 1e-5 * m * n / 256) for n in (256, 512, 4096) for m in (32, 48, 64)]
+    rows = [row for row in rows if row[:2] != (48, (256, 512))]
+    (tmp_path / "t.gz").write_bytes(pack_table(rows))
+    table = read_table("t.gz", tmp_path)
+    assert table is not None
+    found = table.near(48, (256, 512), "", beside=1)
+    assert found is not None
+    assert [at for at, _ in found.rows] == [32, 64]
+    ((shape, times),) = found.beside
+    assert shape == (512, 512)
+    assert times == pytest.approx((6.4e-4, 9.6e-4, 1.28e-3), rel=2e-3)
+    assert table.near(40, (256, 512), "", beside=1).beside == ()  # pyright: ignore[reportOptionalMemberAccess]
+    assert table.near(48, (512, 512), "", beside=1).beside == ()  # pyright: ignore[reportOptionalMemberAccess]

@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 
 from tilewright.serving.coefficients import provenance
+from tilewright.serving.decode import decode_step
 from tilewright.serving.published import cells, left_out
+from tilewright.serving.questions import DecodeQuestion
+from tilewright.serving.scenario import scenario_of
+from tilewright.serving.step import Sum
 from tilewright.serving.validate import Validation, validate
 
 
@@ -71,3 +75,26 @@ def test_the_command_checks_and_filters(cli: Any) -> None:
     assert one["schema"] == "tilewright/validate/1"
     assert {item["table"] for item in one["cells"]} == {"gptoss_pro6000_millstone"}
     assert cli("validate", "--table", "no_such_table").code == 2
+
+
+def test_two_pipeline_stages_are_about_twice_as_slow_for_few_requests_where_nothing_is_scheduled_ahead() -> None:
+    def rate(engine: str, requests: int, tp: int, pp: int = 1) -> float:
+        question = DecodeQuestion(
+            model="GLM-5", checkpoint="community/GLM-5-NVFP4-experts-only", gpu="rtx-pro-6000-server", gpus=8,
+            attention="dense", moe_backend="cutlass", engine=engine, concurrency=requests, tp=tp, pp=pp,
+        )  # fmt: skip
+        return decode_step(scenario_of(question)).tok_s
+
+    assert 1.8 < rate("sglang", 1, tp=8) / rate("sglang", 1, tp=4, pp=2) < 2.2
+    assert 1.3 < rate("sglang", 32, tp=8) / rate("sglang", 32, tp=4, pp=2) < 1.7
+    assert 1.1 < rate("vllm", 1, tp=8) / rate("vllm", 1, tp=4, pp=2) < 1.6
+
+
+def test_a_step_over_nvlink_takes_the_engines_own_all_reduce_and_fuses_its_norms() -> None:
+    def sums(gpu: str) -> Sum:
+        question = DecodeQuestion(model="Qwen3-235B-A22B", gpu=gpu, gpus=8, tp=8, concurrency=1, context=1000)
+        return decode_step(scenario_of(question)).sums
+
+    b200, server = sums("b200-sxm"), sums("rtx-pro-6000-server")
+    assert b200.times["allreduce"] < server.times["allreduce"] / 2
+    assert b200.times["small"] < 0.8 * server.times["small"]

@@ -16,7 +16,7 @@ import msgspec
 
 from tilewright.calibrate.rows import Group
 from tilewright.calibrate.smooth import Smooth, smooth_part
-from tilewright.cost.gemm_features import GEMM_KEPT, GemmWork
+from tilewright.cost.gemm_features import COLD_BYTES, GEMM_KEPT, WEIGHT_BYTES, GemmWork
 from tilewright.cost.kernel_dtypes import kernel_dtype, kernel_rates
 from tilewright.cost.kernel_models import FEATURES, SURFACE_FEATURE, FitError, IndexEntry, KernelFile
 from tilewright.cost.kernel_work import group_work
@@ -281,7 +281,8 @@ def _candidates(np: Any, lgb: Any, data: _Data, trees: int) -> Iterator[_Choice]
     plain = [_Choice(_FINE, columns, kept, out(_FINE, columns, kept)) for columns, kept in ways]
     yield from plain
     kept = min(plain, key=lambda choice: _badness(np, data, choice)).kept
-    smooth = smooth_part(np, data.sizes, data.target(kept), data.folds, data.count, data.shapes)
+    weight = data.x[:, COLD_BYTES if kept else WEIGHT_BYTES]
+    smooth = smooth_part(np, data.sizes, weight, data.target(kept), data.folds, data.count, data.shapes)
     if smooth is not None:
         for share, recipe in _ON_SURFACE:
             yield _Choice(recipe, every, kept, out(recipe, every, kept, smooth, share), smooth, share)

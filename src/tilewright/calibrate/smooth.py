@@ -2,7 +2,7 @@
 
 Kernels that choose their tiles by rule vary smoothly from shape to shape, in products of few sizes; trees, which cut at
 thresholds, need many shapes to say so. The covariance is a sum of products of exp(-|difference of logarithms| / length)
-over (m), (m, n), (m, k), (m, n k), (m, n, k) and (n, k). Such a process has corners, not waves, and between measured
+over (m), (m, n), (m, k), (m, weight), (m, n, k) and (n, k). Such a process has corners, not waves, and between measured
 sizes it is nearly linear: its values at knots are all that prediction needs (`cost/surface.py`).
 
 Everything held out comes from one inverse: leaving rows out of a Gaussian process takes a solve of their own block.
@@ -18,7 +18,7 @@ from tilewright.cost.surface import SURFACE_UNIT, SurfaceTable
 __all__ = ["Smooth", "smooth_part"]
 
 _TERMS: Final = ((0,), (0, 1), (0, 2), (0, 3), (0, 1, 2), (1, 2))
-"""What the terms depend on: 0 m, 1 n, 2 k, 3 n k."""
+"""What the terms depend on: 0 m, 1 n, 2 k, 3 the weight's bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,9 @@ _WEIGHT_KNOTS: Final = 48
 
 @dataclass(frozen=True, slots=True)
 class Smooth:
-    """`table`: of the whole process. `own[i]`: row i by a process without its shape and some others; `held_out[i]`: by
-    one without its fold; `inside[fold][i]`: row i without its shape and without that fold, as logarithms."""
+    """`table`: of the whole process. `own[i]`: row i by a process
+    without its shape and some others; `held_out[i]`: by one without its fold; `inside[fold][i]`: row i without its
+    shape and without that fold. All as logarithms."""
 
     table: SurfaceTable
     own: Any
@@ -64,13 +65,15 @@ class Smooth:
     inside: list[Any]
 
 
-def smooth_part(np: Any, sizes: Any, y: Any, folds: Any, count: int, shapes: list[tuple[int, ...]]) -> Smooth | None:
-    """The smooth part of `y` [rows] over `sizes` [rows, 3] (m, n, k); None for too few shapes."""
+def smooth_part(
+    np: Any, sizes: Any, log_weight: Any, y: Any, folds: Any, count: int, shapes: list[tuple[int, ...]]
+) -> Smooth | None:
+    """The smooth part of `y` [rows] over `sizes` [rows, 3] (m, n, k) and the logarithm of the weight's bytes [rows];
+    None for too few shapes."""
     distinct = sorted(set(shapes))
     if len(distinct) < _LEAST_SHAPES:
         return None
-    logs = np.log(sizes)
-    x = np.column_stack([logs, logs[:, 1] + logs[:, 2]])
+    x = np.column_stack([np.log(sizes), log_weight])
     few = _thinned(np, sizes, _CHOICE_ROWS)
     chosen = min(_COVARIANCES, key=lambda item: _Process(np, item, x[few], y[few]).error(folds[few], count))
     used = _thinned(np, sizes, _ROWS)
@@ -91,7 +94,12 @@ def smooth_part(np: Any, sizes: Any, y: Any, folds: Any, count: int, shapes: lis
         for fold in range(count):
             if not (folds[mine] == fold).all():
                 inside[fold][mine] = process.without((groups[used] == group) | (folds[used] == fold), x[mine])
-    return Smooth(process.table(sizes), _rounded(np, own), _rounded(np, held_out), [_rounded(np, v) for v in inside])
+    return Smooth(
+        process.table(sizes, log_weight),
+        _rounded(np, own),
+        _rounded(np, held_out),
+        [_rounded(np, v) for v in inside],
+    )
 
 
 def _rounded(np: Any, values: Any) -> Any:
@@ -163,22 +171,25 @@ class _Process:
                 total += float(np.abs(gap).sum())
         return total
 
-    def table(self, sizes: Any) -> SurfaceTable:
+    def table(self, sizes: Any, log_weight: Any) -> SurfaceTable:
         """The values at knots: at every size of an axis, or at `_KNOTS` of them."""
         np = self.np
         axes = [_knots(np, sizes[:, axis], _KNOTS) for axis in range(3)]
-        weights = _knots(np, sizes[:, 1] * sizes[:, 2], _WEIGHT_KNOTS)
+        held = _knots(np, np.exp(log_weight), _WEIGHT_KNOTS)
         body: list[int] = []
         by_weight: list[int] = []
         for m in axes[0]:
             n, k = (value.ravel() for value in np.meshgrid(axes[1], axes[2], indexing="ij"))
-            values = self._terms(np.log(np.column_stack([np.full(len(n), m), n, k, n * k])), weight=False) + self.mean
+            values = (
+                self._terms(np.log(np.column_stack([np.full(len(n), m), n, k, np.ones(len(n))])), weight=False)
+                + self.mean
+            )
             body += _steps(np, values.reshape(len(axes[1]), len(axes[2])))
-            ones = np.ones(len(weights))
-            values = self._terms(np.log(np.column_stack([m * ones, ones, ones, weights])), weight=True)
+            ones = np.ones(len(held))
+            values = self._terms(np.log(np.column_stack([m * ones, ones, ones, held])), weight=True)
             by_weight += _steps(np, values[None, :])
-        m, n, k, nk = ([float(value) for value in axis] for axis in (*axes, weights))
-        return SurfaceTable(m, n, k, nk, body, by_weight)
+        m, n, k, held = ([float(value) for value in axis] for axis in (*axes, held))
+        return SurfaceTable(m, n, k, held, body, by_weight)
 
     def _terms(self, at: Any, *, weight: bool) -> Any:
         """The part of the values that depends on the weight's size, or the rest."""

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from tilewright.cost.kernel_dtypes import KernelDtype, KernelRates
 
-__all__ = ["GEMM_FEATURES", "LAUNCH_S", "GemmWork", "gemm_work"]
+__all__ = ["COLD_BYTES", "GEMM_FEATURES", "LAUNCH_S", "WEIGHT_BYTES", "GemmWork", "gemm_work"]
 
 LAUNCH_S: Final = 3e-6
 """Time of the smallest kernel inside a CUDA graph, seconds: the fastest BF16 GEMMs of the tables take 2.2 us."""
@@ -22,6 +22,8 @@ GEMM_FEATURES: Final = (
     "twos_n", "odd_n", "twos_k", "odd_k",
     "kept", "log_cold_bytes",
 )  # fmt: skip
+WEIGHT_BYTES: Final = GEMM_FEATURES.index("log_weight_bytes")
+COLD_BYTES: Final = GEMM_FEATURES.index("log_cold_bytes")
 GEMM_KEPT: Final = 2
 """The last features, on what a repeated weight finds in L2: calibration drops them where they do not help."""
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from tilewright.cost.gemm_features import GEMM_FEATURES
+from tilewright.cost.gemm_features import COLD_BYTES, GEMM_FEATURES, WEIGHT_BYTES
 from tilewright.cost.moe_features import MOE_FEATURES
 from tilewright.cost.surface import Surface, SurfaceTable
 from tilewright.cost.trees import Forest, Trees
@@ -110,7 +110,10 @@ class KernelModel(msgspec.Struct, frozen=True, kw_only=True):
 
     def features(self, work: Sequence[float], sizes: tuple[int, ...]) -> Sequence[float]:
         """The features of a piece of work as this kernel's trees read them."""
-        return work if self.surface is None else [*work, self.surface.value(*sizes)]
+        if self.surface is None:
+            return work
+        m, n, k = sizes
+        return [*work, self.surface.value(m, n, k, work[COLD_BYTES if self.kept else WEIGHT_BYTES])]
 
     def log_factor(self, features: Sequence[float]) -> float:
         """Logarithm of the time over the roofline; `features` as the method of that name gives them."""

@@ -1,8 +1,8 @@
 """A smooth function of a GEMM's sizes, kept as values at knots and read between them in plain Python.
 
 What calibration finds to vary smoothly with m, n, k and the weight's size (`calibrate/smooth.py`) is kept as two tables
-of knots: over (m, n, k) and over (m, n k). Between knots it is linear in the logarithms, beyond them it stays at the
-edge.
+of knots: over (m, n, k) and over (m, bytes of the weight). Between knots it is linear in the logarithms, beyond them
+it stays at the edge.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _MAX_VALUES: Final = 1 << 18
 
 class SurfaceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Knots as sizes, ascending; `body[(i * len(n) + j) * len(k) + l]` at (m[i], n[j], k[l]) and
-    `weight[i * len(nk) + j]` at (m[i], nk[j]), both in units of 0.001, each value but the first of a run along the
-    last axis as the difference from the one before."""
+    `weight[i * len(held) + j]` at (m[i], held[j] bytes of weight), both in units of 0.001, each value but the first
+    of a run along the last axis as the difference from the one before."""
 
     m: list[float]
     n: list[float]
     k: list[float]
-    nk: list[float]
+    held: list[float]
     body: list[int]
     weight: list[int]
 
@@ -64,28 +64,27 @@ def _place(axis: list[float], x: float) -> tuple[int, int, float]:
 
 
 class Surface:
-    """A table made ready: `value(m, n, k)` is the logarithm of a factor."""
+    """A table made ready: `value(m, n, k, log_weight)` is the logarithm of a factor."""
 
-    __slots__ = ("_body", "_k", "_m", "_n", "_nk", "_weight")
+    __slots__ = ("_body", "_held", "_k", "_m", "_n", "_weight")
 
     def __init__(self, table: SurfaceTable) -> None:
         """Raises InputError when the table does not fit its knots."""
-        self._m, self._n, self._k, self._nk = (_axis(axis) for axis in (table.m, table.n, table.k, table.nk))
-        body, weight = len(self._m) * len(self._n) * len(self._k), len(self._m) * len(self._nk)
+        self._m, self._n, self._k, self._held = (_axis(axis) for axis in (table.m, table.n, table.k, table.held))
+        body, weight = len(self._m) * len(self._n) * len(self._k), len(self._m) * len(self._held)
         if len(table.body) != body or len(table.weight) != weight or body > _MAX_VALUES or weight > _MAX_VALUES:
             raise InputError("coefficients", "A coefficient file holds a table that does not fit its knots.")
         self._body = _summed(table.body, len(self._k))
-        self._weight = _summed(table.weight, len(self._nk))
+        self._weight = _summed(table.weight, len(self._held))
 
-    def value(self, m: int, n: int, k: int) -> float:
-        """The function at these sizes."""
-        log_n, log_k = log(n), log(k)
+    def value(self, m: int, n: int, k: int, log_weight: float) -> float:
+        """The function at these sizes; `log_weight`: logarithm of the weight's bytes."""
         body, weight = self._body, self._weight
         m0, m1, u = _place(self._m, log(m))
-        n0, n1, v = _place(self._n, log_n)
-        k0, k1, w = _place(self._k, log_k)
-        j0, j1, s = _place(self._nk, log_n + log_k)
-        ns, ks, js = len(self._n), len(self._k), len(self._nk)
+        n0, n1, v = _place(self._n, log(n))
+        k0, k1, w = _place(self._k, log(k))
+        j0, j1, s = _place(self._held, log_weight)
+        ns, ks, js = len(self._n), len(self._k), len(self._held)
         out = 0.0
         for i, share in ((m0, 1.0 - u), (m1, u)):
             if not share:

@@ -38,7 +38,10 @@ class Coefficients:
     draft_gap_s: float
     """Idle GPU time that a speculative step adds: host work of drafting and accepting."""
     handoff_s: float
-    """A pipeline stage's hand-over to the next, host work included."""
+    """A pipeline stage's hand-over to the next in SGLang: it turns its overlap scheduler off with stages, so that the
+    host's work of every stage is waited for."""
+    handoff_overlapped_s: float
+    """The same in engines whose scheduling runs beside the GPU."""
     launch_s: float
     """One kernel launched without a CUDA graph."""
     b12x_saved_s: float
@@ -49,6 +52,10 @@ class Coefficients:
     """Share of a prefill that is kernels one after the other; the rest is what chunks wait for."""
     acceptance: float
     """Probability that a drafted token is accepted when the ones before it were."""
+
+    def handoff(self, engine: str) -> float:
+        """A pipeline stage's hand-over in that engine, seconds."""
+        return self.handoff_s if engine == "sglang" else self.handoff_overlapped_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,7 @@ def decode_step(scenario: Scenario, coefs: Coefficients | None = None, basis: Ba
             launches = part.kernels * coefs.launch_s
             part.add("launch", launches - part.time_s, bound="latency", low=0.5, high=1.5, count=0)
         if pp > 1:
-            part.add("handoff", coefs.handoff_s, bound="latency", low=0.3, high=2.0, count=1)
+            part.add("handoff", coefs.handoff(scenario.engine), bound="latency", low=0.3, high=2.0, count=1)
         slowest = max(slowest, part.time_s)
         sums.merge(part)
     sums.add("bubble", groups * slowest - sums.time_s, bound="latency", count=0)

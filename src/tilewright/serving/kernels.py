@@ -27,6 +27,7 @@ __all__ = [
     "collective_time",
     "fullest_share",
     "gemm_time",
+    "has_nvlink",
     "moe_time",
     "reached_bandwidth",
 ]
@@ -219,6 +220,11 @@ NOT_GATED: Final = "moe_torch_flow_nongated"
 _USUAL_FAMILY: Final[dict[str, str]] = {"w4a16_mxfp4": "marlin", "fp8_block": "triton"}
 
 
+def has_nvlink(gpu: Gpu) -> bool:
+    """Whether the GPUs of a server are joined by NVLink."""
+    return bool(gpu.value(_NVLINK_FIELD))
+
+
 def _moe_backend(engine: str, family: str, dtype: str) -> str | None:
     """The kernel table of an engine and a family of kernels; None: the usual one of the GPU."""
     return _MOE_BACKENDS.get((engine, family or _USUAL_FAMILY.get(dtype, "cutlass"), dtype))
@@ -233,22 +239,28 @@ def collective_time(
     backend: str | None,
     coefs: Coefficients,
     basis: Basis = "auto",
+    engine: str = "sglang",
 ) -> Kernel:
-    """One collective of `size` bytes among `ranks` GPUs of a server, the wait for the slowest included."""
+    """One collective of `size` bytes among `ranks` GPUs of a server, the wait for the slowest included.
+
+    Over NVLink engines take their own all-reduce where it is faster than NCCL's."""
     import math
 
     if ranks <= 1 or size <= 0:
         return Kernel(0.0, 0.0, 0.0, 0.0, "collective", True)
     got = _exchange(gpu_key, ranks, size, op, backend, basis)
-    time, low = got.time_s, got.low_s
     gpu = resolve_gpu(gpu_key)
-    nvlink = gpu.value("interconnect_nvlink_gbs_bidir")
+    nvlink = has_nvlink(gpu)
+    if backend is None and nvlink and op == "all_reduce":
+        own = _exchange(gpu_key, ranks, size, op, _OWN_ALLREDUCE[engine], basis)
+        got = min(got, own, key=lambda item: item.time_s)
+    time, low = got.time_s, got.low_s
     if backend is None and nvlink:
         # Not measured in any packaged table: latency of a pair without switches, a stage for each doubling beyond it.
         pair = _exchange(gpu_key, 2, _SMALL_MESSAGE, op, None, basis).time_s
         share = (ranks - 1) / ranks * (2 if op == "all_reduce" else 1)
         stages = 1 + _NVLINK_STAGE * (math.log2(ranks) - 1)
-        time = min(time, pair * stages + size * share / (float(nvlink) / 2 * GIGA * _NVLINK_SHARE))
+        time = min(time, pair * stages + size * share / (float(gpu.value(_NVLINK_FIELD)) / 2 * GIGA * _NVLINK_SHARE))
         low = min(low, time / 2)
     elif backend in (None, "nccl"):
         latency = _exchange(gpu_key, ranks, _SMALL_MESSAGE, op, backend, basis).time_s
@@ -270,6 +282,9 @@ def _exchange(gpu_key: str, ranks: int, size: int, op: str, backend: str | None,
     return predict(question, basis=basis)
 
 
+_NVLINK_FIELD: Final = "interconnect_nvlink_gbs_bidir"
+_OWN_ALLREDUCE: Final = {"sglang": "sglang_custom", "vllm": "vllm_custom", "trtllm": "trtllm"}
+"""The all-reduce that an engine brings along."""
 _TUNED_BUS: Final = 39e9
 """Bus bandwidth of large messages among 8 RTX PRO 6000 with NCCL's channels set for PCIe: 37.6 to 41.1 GB/s, against
 22.2 as it comes, which is what the kernel tables have (wiki_nccl_8gpu_xml). Serving boxes of the published tables set

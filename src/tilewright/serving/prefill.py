@@ -49,7 +49,7 @@ def prefill_step(
             part = Sum()
             add_layers(part, scenario, layers, 1, count, context, coefs, basis, prefill=True)
             if pp > 1:
-                part.add("handoff", coefs.handoff_s, bound="latency", low=0.3, high=2.0)
+                part.add("handoff", coefs.handoff(scenario.engine), bound="latency", low=0.3, high=2.0)
             stages.append(part)
         slowest = max(stages, key=lambda part: part.time_s)
         sums.merge(slowest, repeat)
@@ -62,8 +62,8 @@ def prefill_step(
     sums.add("idle", coefs.gap_s, bound="latency", low=0.3, high=2.0, count=0)
     around = spread()
     time = sums.time_s
-    # Two published prefill rates took part in the fit: half as much is known as of decode.
-    low, high = min(time * around.low**1.5, sums.low_s), max(time * around.high**1.5, sums.high_s)
+    # Two published tables are all that there is, and they disagree: one is half faster, the other half slower.
+    low, high = min(time * around.low**2, sums.low_s), max(time * around.high**2, sums.high_s)
     low, high = widened(low, high, scenario)
     return Step(scenario, sums, 1.0, low, high)
 

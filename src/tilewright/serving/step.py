@@ -11,7 +11,16 @@ from tilewright.models.memory import Parallel, shard
 from tilewright.models.records import Mla, Model
 from tilewright.serving.attention import mixing
 from tilewright.serving.coefficients import Coefficients
-from tilewright.serving.kernels import Basis, Kernel, MoeShape, collective_time, gemm_time, moe_time, reached_bandwidth
+from tilewright.serving.kernels import (
+    Basis,
+    Kernel,
+    MoeShape,
+    collective_time,
+    gemm_time,
+    has_nvlink,
+    moe_time,
+    reached_bandwidth,
+)
 from tilewright.serving.profile import LayerKind, Profile, Row
 from tilewright.serving.scenario import Scenario
 
@@ -47,6 +56,18 @@ recurrent layer its convolution, gates and gated norm."""
 _SMALL_MLP: Final[dict[str, int]] = {"moe": 5, "dense": 2, "none": 0}
 """The same of the other half: norm with residual, activation; with experts the choice of experts and adding up."""
 _SMALL_INDEXER: Final = 4
+_FUSED_NORMS: Final = 2
+"""Norms of a layer that join the all-reduce before them over NVLink: FlashInfer's fused all-reduce, SGLang's default on
+SM90 and SM100 (`server_args.py`: "TRTLLM AllReduce Fusion supports SM90/100"); not over PCIe."""
+_FUSED_ROUTING: Final = 2
+_FUSED_ROUTING_ON: Final = ("10.0", "10.3")
+"""Choice of experts and adding up, which are part of TensorRT-LLM's expert kernels, those that engines take there."""
+_WIDE_PASSES: Final = 10
+"""Times that small kernels read or write a whole hidden state in a layer: two norms with residual (two read, two
+written each) and adding up the experts. The others work on one rank's heads."""
+_DUAL_STREAM_TOKENS: Final = 1024
+"""Tokens up to which shared experts run beside the routed ones on a second stream: SGLang's
+`DUAL_STREAM_TOKEN_THRESHOLD`; vLLM has such a stream too."""
 _SMALL_SAMPLING: Final = 12
 _MOE_KERNELS: Final = 8
 _BF16: Final = 2
@@ -75,6 +96,8 @@ class Sum:
     bounds: dict[str, float] = field(default_factory=dict[str, float])
     kernels: int = 0
     why: set[str] = field(default_factory=set[str])
+    limit_of: dict[str, float] = field(default_factory=dict[str, float])
+    """The hardware's limit by term, where it is known."""
 
     @property
     def time_s(self) -> float:
@@ -94,9 +117,18 @@ class Sum:
             self.limit_known = False
         else:
             self.limit_s += limit_s
+            self.limit_of[term] = self.limit_of.get(term, 0.0) + limit_s
         if measured:
             self.measured[term] = self.measured.get(term, 0.0) + time_s
         self.kernels += count
+
+    def cut(self, term: str, time_s: float) -> None:
+        """Take away `time_s` of a term: it runs beside another."""
+        self.times[term] -= time_s
+        if term in self.measured:
+            self.measured[term] = min(self.measured[term], self.times[term])
+        self.low_s -= time_s
+        self.high_s -= time_s
 
     def kernel(self, term: str, kernel: Kernel, count: float) -> None:
         if count <= 0 or kernel.time_s <= 0:
@@ -186,6 +218,28 @@ class _Place:
     allreduce_backend: str | None
 
 
+def _width(model: Model, mixer: str, parallel: Parallel) -> int:
+    """Elements of a token that kernels between a layer's projections work on, on one rank: its heads."""
+    own = model.attention
+    if mixer not in ("mla", "gqa"):
+        return -(-2 * model.hidden // parallel.attention_tp)
+    return -(-own.heads * getattr(own, "head_dim", 256) // parallel.attention_tp)
+
+
+def _overlap(out: Sum, gpu: Gpu) -> None:
+    """Shared experts beside the routed ones: together they take what the longer takes, or what both read."""
+    shared, routed = out.times.get("shared", 0.0), out.times.get("experts", 0.0)
+    if not shared or not routed:
+        return
+    published = gpu.bandwidth().value
+    if not published:
+        return
+    reading = out.limit_of.get("shared", 0.0) + out.limit_of.get("experts", 0.0)
+    reading *= float(published) * GIGA / reached_bandwidth(gpu)
+    saved = max(0.0, shared + routed - max(shared, routed, reading))
+    out.cut("shared", min(saved, shared))
+
+
 @lru_cache(maxsize=1 << 14)
 def _layer(
     kind: LayerKind, place: _Place, tokens: int, own_tokens: int, coefs: Coefficients, basis: Basis
@@ -215,19 +269,28 @@ def _layer(
             1,
         )  # fmt: skip
         out.kernels += _MOE_KERNELS - 1
-    small = _SMALL_MIXER[_mixer(model, kind)] + _SMALL_MLP[kind.mlp]
-    small += _SMALL_INDEXER if kind.indexer and place.sparse else 0
-    traffic = small * 2.0 * tokens * model.hidden * _BF16 / reached_bandwidth(gpu)
-    out.add("small", small * coefs.small_kernel_s + traffic, bound="latency", count=small)
+        if tokens <= _DUAL_STREAM_TOKENS:
+            _overlap(out, gpu)
+    mixer = _mixer(model, kind)
+    small = _SMALL_MIXER[mixer] + _SMALL_MLP[kind.mlp] + (_SMALL_INDEXER if kind.indexer and place.sparse else 0)
+    if parallel.attention_tp > 1 and has_nvlink(gpu) and place.allreduce_backend is None:
+        small -= _FUSED_NORMS
+    if shape is not None and gpu.compute_capability in _FUSED_ROUTING_ON:
+        small -= _FUSED_ROUTING
+    wide = min(small, _WIDE_PASSES // 2)
+    moved = 2.0 * (wide * model.hidden * tokens + (small - wide) * _width(model, mixer, parallel) * own_tokens) * _BF16
+    out.add("small", small * coefs.small_kernel_s + moved / reached_bandwidth(gpu), bound="latency", count=small)
     size, own = tokens * model.hidden * _BF16, own_tokens * model.hidden * _BF16
     if place.attention_dp == 1:
         halves = (kind.mixer != "none") + (kind.mlp != "none")
-        kernel = collective_time(gpu.key, place.tp, size, "all_reduce", place.allreduce_backend, coefs, basis)
+        kernel = collective_time(
+            gpu.key, place.tp, size, "all_reduce", place.allreduce_backend, coefs, basis, place.engine
+        )
         out.kernel("allreduce", kernel, halves)
         return out
     if kind.mixer != "none":
         ranks = parallel.attention_tp
-        kernel = collective_time(gpu.key, ranks, own, "all_reduce", place.allreduce_backend, coefs, basis)
+        kernel = collective_time(gpu.key, ranks, own, "all_reduce", place.allreduce_backend, coefs, basis, place.engine)
         out.kernel("allreduce", kernel, 1)
     if kind.mlp != "none" and not (place.replicate_dense and kind.mlp == "dense"):
         # Tokens of all copies of the attention come together for the MLP and go back.

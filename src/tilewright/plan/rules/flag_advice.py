@@ -76,6 +76,12 @@ def run(target: Target) -> Iterator[Outcome]:
     yield from _idle(made, where)
 
 
+def _serves(target: Target) -> bool:
+    """Whether the snapshot shows a server that answers: what would keep it from starting does not."""
+    metrics = target.snapshot.metrics if target.snapshot is not None else None
+    return metrics is not None and bool(metrics.running or metrics.generation_tok_s)
+
+
 def _best(item: Suggestion, phase: str, at: int) -> Effect | None:
     found = [e for e in item.effects if e.phase == phase and e.concurrency in (at, None) and e.gain_percent is not None]
     return found[0] if found else None
@@ -88,7 +94,7 @@ def _finding(target: Target, made: Advice, item: Suggestion, where: str) -> Iter
         effect, metric, unit = decode, "decode", f"decode tok/s at {made.concurrency} requests, %"
     elif prefill is not None and (prefill.gain_percent or 0) >= WORTH:
         effect, metric, unit = prefill, "prefill", "prefill tok/s, %"
-    elif item.start:
+    elif item.start and not _serves(target):
         effect, metric, unit = None, "runs", "the server starts"
     else:
         return
@@ -150,15 +156,21 @@ def _idle(made: Advice, where: str) -> Iterator[Draft]:
 
 def undoubled(drafts: list[Draft]) -> list[Draft]:
     """`drafts` without those of this rule whose flag another finding proposes or speaks of."""
-    others = " ".join(
-        f"{item.title} {item.fix.text} {' '.join(item.fix.commands)}" for item in drafts if not item.id.startswith(ID)
-    )
+    others = {
+        word.strip(".,:;()")
+        for item in drafts
+        if not item.id.startswith(ID)
+        for text in (item.title, item.fix.text, *(line for line in item.fix.commands if line.startswith("--")))
+        for word in text.split()
+    }
     return [item for item in drafts if not item.id.startswith(ID) or not _spoken(item, others)]
 
 
-def _spoken(item: Draft, others: str) -> bool:
+def _spoken(item: Draft, others: set[str]) -> bool:
+    """Whether another finding's title, text or bare flags name this finding's flag. Whole launch lines do not count:
+    they set a layout and name many flags."""
     name = next((word for word in item.title.split() if word.startswith("--")), "").rstrip(":")
-    return bool(name) and name in others.split()
+    return name in others
 
 
 RULE = Rule(id="flag_advice", looks_at="server flags", run=run)

@@ -201,4 +201,7 @@ def test_a_page_that_shows_something_else_is_found() -> None:
     assert matches("a", "a\nb") is not None
     assert matches("a b...", "a b c") is None
     assert matches("a b...", "a c") == "a b..."
+    assert matches("+29 % (modelled)", "+30 % (modelled)") is None
+    assert matches("+29 % (modelled)", "+59 % (modelled)") is not None
+    assert matches("+29 % (exact)", "+30 % (exact)") is not None
     assert matches("a\n...\nz", "a\nb") == "z"

@@ -142,6 +142,7 @@ def _tactics_inputs() -> Inputs:
             "never_runs": (bool, "flashinfer: only the tactics that can never run; the summary counts all."),
             "with_fields": (bool, "flashinfer: with every field and fix of each verdict, ten times as long."),
         },
+        required=("library", "root"),
     )
 
 

@@ -118,6 +118,19 @@ def test_graphs_reach_the_requests_that_run() -> None:
     assert int(graphs.words[1]) >= int(requests.words[1]) > 512
 
 
+def test_eager_execution_is_taken_out_and_a_length_kept() -> None:
+    line = "vllm serve /m -tp 4 --enforce-eager --max-model-len 4k -O2 --no-enable-prefix-caching"
+    advice = made("vllm", "0.33.0", model="MiniMax-M2", gpu="rtx-pro-6000-workstation", gpus=4, launch=line)
+    removed = item(advice, "no_graphs")
+    assert removed is not None
+    assert removed.action == "remove"
+    assert item(advice, "graph_batch") is None
+    assert advice.context == 4000
+    assert "enforce-eager" not in advice.launch
+    assert "--max-model-len 4000 " in advice.launch
+    assert advice.launch.endswith("--optimization-level 2 --no-enable-prefix-caching")
+
+
 def test_names_follow_the_release() -> None:
     newer = made("sglang", "0.5.23", **GLM, tp=8, attention_dp=8, concurrency=64)
     older = made("sglang", "0.5.9", **GLM, tp=8, attention_dp=8, concurrency=64)

@@ -237,7 +237,8 @@ def advise(question: AdviceQuestion, flags: FlagSet) -> Advice:
     present = read_present(flags, question.launch) if question.launch is not None else None
     scenario, where = _base(question, flags, present)
     now = present_state(scenario, flags, present, question.mem_fraction)
-    context = CONTEXT if question.context is None else question.context
+    longest = present.whole("context") if present is not None else None
+    context = min(CONTEXT, longest or CONTEXT) if question.context is None else question.context
     prompt = context if question.prompt_tokens is None else question.prompt_tokens
     load = load_of(now, context, prompt, question.concurrency, question.goal)
     return advise_state(Context(flags, now, load, question.goal, present), where, kv=question.kv_dtype)

@@ -8,7 +8,7 @@ from typing import Final
 from tilewright.serving.advice.answer import Left, Suggestion
 from tilewright.serving.advice.context import SM12X, Context, Found, ground
 from tilewright.serving.advice.effects import effects
-from tilewright.serving.advice.state import ranks_of
+from tilewright.serving.advice.state import default_state, ranks_of
 from tilewright.serving.launch import servers
 
 __all__ = ["advise_graphs", "advise_requests", "flag_requests"]
@@ -129,6 +129,8 @@ def advise_graphs(context: Context, found: Found) -> None:
                 evidence=ground("graph_list_short"), confidence=0.8,
             )
         )  # fmt: skip
+        state = replace(state, graphs=default_state(state.scenario).graphs)
+        found.state = state
     glm = context.engine == "sglang" and context.gpu.arch in SM12X and context.model.key.startswith("GLM-5")
     if need > state.graphs:
         why = (

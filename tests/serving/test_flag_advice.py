@@ -180,7 +180,7 @@ def test_words_of_a_line_that_are_not_what_they_seem() -> None:
     assert line.startswith("NCCL_DEBUG=INFO python3 -m sglang.launch_server --model-path /models/glm --tp-size 8 ")
     assert "--json-model-override-args '{\"a\": 1}'" in line
     assert "--host 0.0.0.0" in line
-    for word in ("num-continuous", "ep-moe", "trtllm", "no-such", "allreduce-fusion", "--disable-cuda-graph"):
+    for word in ("num-continuous", "ep-moe", "trtllm", "no-such", "allreduce-fusion", "cuda-graph-backend"):
         assert word not in line
     assert check_launch(snapshot("sglang", "0.5.23"), line).parses
 

@@ -79,6 +79,8 @@ def _own_words(context: Context, skip: set[str], judged: list[Judged]) -> list[s
         item = bad.get(name)
         if item is not None and item.verdict in ("refused", "gone", "not yet", "not for this GPU", "no effect"):
             continue
+        if name in skip:
+            continue
         words = [name, *(_quoted(value) for value in values)]
         if item is not None and item.instead:
             new, *fixed = item.instead

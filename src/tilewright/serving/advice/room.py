@@ -47,6 +47,8 @@ def advise_chunk(context: Context, found: Found) -> None:
     fitting: dict[int, float] = {}
     for chunk in sorted({*CHUNKS, state.chunk}):
         other = replace(state, chunk=chunk)
+        if context.engine == "sglang" and chunk * state.scenario.parallel.attention_dp > CHUNKS[-1]:
+            continue  # the chunks of all ranks meet at the experts: more than that is not modelled
         if chunk < least or _running(other, load) < running or other.memory().note:
             continue
         fitting[chunk] = first_token_s(other, load)

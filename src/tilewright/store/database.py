@@ -95,6 +95,32 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         """CREATE TRIGGER trials_stay BEFORE DELETE ON trials
             BEGIN SELECT RAISE(ABORT, 'trials are append-only'); END""",
     ),
+    (
+        # A sweep of a server's flags: what it was started with, and what happened, event by event. An event `planned`
+        # without its `ended` is a start that was cut off.
+        """CREATE TABLE sweeps (
+            id INTEGER PRIMARY KEY,
+            at TEXT NOT NULL,
+            identity TEXT NOT NULL,
+            document BLOB NOT NULL
+        )""",
+        "CREATE INDEX sweeps_by_identity ON sweeps (identity)",
+        """CREATE TABLE sweep_events (
+            id INTEGER PRIMARY KEY,
+            sweep INTEGER NOT NULL REFERENCES sweeps (id),
+            run INTEGER NOT NULL,
+            at TEXT NOT NULL,
+            event TEXT NOT NULL,
+            document BLOB NOT NULL,
+            UNIQUE (sweep, run, event)
+        )""",
+        *(
+            f"""CREATE TRIGGER {table}_{rule} BEFORE {action} ON {table}
+            BEGIN SELECT RAISE(ABORT, 'sweeps are append-only'); END"""
+            for table in ("sweeps", "sweep_events")
+            for rule, action in (("are_kept", "UPDATE"), ("stay", "DELETE"))
+        ),
+    ),
 )
 """Statements that lead from schema version n to n + 1. A landed one is never edited: a change is a new entry."""
 SCHEMA_VERSION: Final = len(MIGRATIONS)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tilewright.hardware.names import resolve_gpu
     from tilewright.models.names import resolve_model
     from tilewright.search.run import search_configs
+    from tilewright.serving.advice import AdviceQuestion, advise
     from tilewright.serving.decode import predict_decode
     from tilewright.serving.layout import layout
     from tilewright.serving.prefill import predict_prefill
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from tilewright.triton_.model import TritonConfig, TritonVerdict
 
 _HOME = {
+    "AdviceQuestion": "tilewright.serving.advice",
     "AmbiguousNameError": "tilewright.errors",
     "Budget": "tilewright.cutlass.budget",
     "ConfigError": "tilewright.errors",
@@ -56,6 +58,7 @@ _HOME = {
     "PrefillQuestion": "tilewright.serving.questions",
     "TritonConfig": "tilewright.triton_.model",
     "TritonVerdict": "tilewright.triton_.model",
+    "advise": "tilewright.serving.advice",
     "explain": "tilewright.diagnose.explain",
     "fit": "tilewright.cutlass.fit",
     "fit_triton": "tilewright.triton_.fit",
@@ -72,6 +75,7 @@ _HOME = {
 }
 
 __all__ = [
+    "AdviceQuestion",
     "AmbiguousNameError",
     "Budget",
     "ConfigError",
@@ -89,6 +93,7 @@ __all__ = [
     "TritonVerdict",
     "UnknownNameError",
     "__version__",
+    "advise",
     "explain",
     "fit",
     "fit_triton",

@@ -345,6 +345,14 @@ def test_what_fills_the_disk_leaves_what_was_there(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
+def test_a_log_whose_name_is_no_text(cli: Any, tmp_path: Path) -> None:
+    log = str(tmp_path / "x\udcff.log")
+    Path(log).write_text("Failed to initialize cutlass TMA WS grouped gemm. Error: Error Internal\n", encoding="utf-8")
+    out = tmp_path / "out"
+    assert cli(*BASE, "--log", log, "--html", "--out", str(out)).code == 0
+    check_safe(Page((out / "plan.html").read_text(encoding="utf-8")))
+
+
 # --- the style ---
 
 

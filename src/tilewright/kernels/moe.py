@@ -11,6 +11,7 @@ from tilewright.kernels.decode import SUMMED, decode_rows
 from tilewright.kernels.launch import MAX_EXPERTS, PLAIN, SILU, WEIGHTED, grouped, route, sum_experts
 from tilewright.kernels.layout import WHOLE_ROW, PackedWeights
 from tilewright.kernels.parts import torch_module
+from tilewright.kernels.room import check_room, gemm_bytes, layer_bytes
 
 LIBRARY = "tilewright"
 _ALIGNMENT = 16
@@ -57,9 +58,13 @@ def grouped_gemm(x: Any, weights: PackedWeights, topk_ids: Any) -> Any:
     """bf16 [tokens * topk, width]: row `t * topk + i` is token t times the matrix of its i-th expert.
 
     `weights` with `gated` gives SiLU(gate) * up. Rows whose expert is outside 0..experts-1 are zero.
+
+    Raises:
+        InputError: shapes, types or devices do not go together, or the GPU has no room for the answer.
     """
     torch = torch_module()
     x = _activations(x, weights.k)
+    check_room(torch, x.device, int(topk_ids.numel()), gemm_bytes(int(topk_ids.numel()), weights.width))
     ids = _ids(topk_ids, int(x.shape[0]))
     rows, topk = int(ids.numel()), int(ids.shape[1])
     out = torch.zeros((rows, weights.width), dtype=torch.bfloat16, device=x.device)
@@ -85,13 +90,15 @@ def fused_moe(x: Any, w13: PackedWeights, w2: PackedWeights, topk_weights: Any, 
         topk_weights, topk_ids: [tokens, topk]. Experts outside 0..experts-1 (on other GPUs) add nothing.
 
     Raises:
-        InputError: shapes, types or devices do not go together.
+        InputError: shapes, types or devices do not go together, or the GPU has no room for what lies between.
     """
     torch = torch_module()
     if not w13.gated or w2.gated or w13.width != w2.k or w13.experts != w2.experts or w2.rows % WHOLE_ROW:
         raise InputError("w2", "w13 is packed with gated=True, w2 is not, and w2's K is half of w13's rows.")
     x = _activations(x, w13.k)
-    tokens = int(x.shape[0])
+    tokens, routed = int(x.shape[0]), int(topk_ids.numel())
+    alone = row_by_row(routed, _experts(w13))
+    check_room(torch, x.device, routed, layer_bytes(routed, tokens, w2.rows, w2.k, row_by_row=alone))
     ids = _ids(topk_ids, tokens)
     if list(topk_weights.shape) != list(ids.shape):
         raise InputError("topk_weights", f"Router weights are {list(ids.shape)}, not {list(topk_weights.shape)}.")
@@ -101,7 +108,7 @@ def fused_moe(x: Any, w13: PackedWeights, w2: PackedWeights, topk_weights: Any, 
     if rows == 0:
         return out.zero_()
     middle = torch.empty((rows, w13.width), dtype=torch.bfloat16, device=x.device)
-    if row_by_row(rows, _experts(w13)):
+    if alone:
         # Two launches: nothing is sorted, and the second sums over a token's experts itself.
         sms = _sms(x.device)
         first_build = choose_decode(rows, w13.rows, w13.steps, sms)

@@ -33,9 +33,9 @@ def tried_chart(rows: list[dict[str, Any]], ident: str) -> Chart | None:
     box = Box(_LEFT, 8, WIDTH - 90, 8 + _ROW * len(drawn))
     x = Linear(min(reach) - room, max(reach) + room, box.left, box.right)
     parts: list[Markup] = [x_axis(box, x, "change for the better, %")]
+    parts.append(line(x(0), box.top, x(0), box.bottom, "axis"))
     for index, row in enumerate(drawn):
         parts += _row(row, box.top + index * _ROW, x)
-    parts.append(line(x(0), box.top, x(0), box.bottom, "axis"))
     title = "Before and after: what was tried"
     description = "; ".join(f"{_told(row)}, {row['verdict']}" for row in drawn)
     table = tuple(
@@ -68,6 +68,7 @@ def _row(row: dict[str, Any], top: float, x: Linear) -> list[Markup]:
             tag("tspan", f"{row['before']:g} → {row['after']:g} {_short(row['metric'])}", dx=8),
             x=_LEFT + 4,
             y=float(top + 18),
+            class_="halo",
         ),
         said(rect(left, middle - 8, max(right - left, 1.0), 16, f"part {_CLASS.get(row['verdict'], 'c7')}"), told),
     ]

@@ -88,8 +88,8 @@ def _rows(path: str) -> Iterator[tuple[tuple[str, str, str, str, str], Sample]]:
     if not (gemm or moe) or "kernel_source" not in columns or not columns & {"latency_ms", "latency"}:
         raise InputError(
             "--rows",
-            f"--rows {shown(path)} has the columns {', '.join(shown(name) for name in sorted(columns))[:200]}; it takes "
-            "kernel_source, latency_ms, and m, n, k, gemm_dtype or num_tokens, hidden_size, inter_size, topk, "
+            f"--rows {shown(path)} has the columns {', '.join(shown(name) for name in sorted(columns))[:200]}; "
+            "it takes kernel_source, latency_ms, and m, n, k, gemm_dtype or num_tokens, hidden_size, inter_size, topk, "
             "num_experts, moe_tp_size, moe_ep_size, moe_dtype, distribution.",
         )
     op = "gemm" if gemm else "moe"

@@ -79,7 +79,7 @@ def quantile(p: float, freedom: float) -> float:
     low, high = 0.0, 1.0
     while p_value(high, freedom) > p and high < 1e9:
         high *= 2
-    for _ in range(200):
+    for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if p_value(middle, freedom) > p else (low, middle)
     return (low + high) / 2

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 from conftest import FAKE
-
 from tilewright.hardware.names import resolve_gpu
 from tilewright.tune.fleet import LocalFleet
 from tilewright.tune.layer import Layer, Problem

@@ -1,6 +1,6 @@
 """A measuring process without a GPU: answers by rule, and does to order what a bad kernel does.
 
-num_stages 5 hangs, GROUP_SIZE_M 64 with num_warps 8 takes the process down, BLOCK_SIZE_K 256 with BLOCK_SIZE_N 256
+num_stages 5 with GROUP_SIZE_M 32 and num_warps 8 hangs, GROUP_SIZE_M 64 with num_warps 8 takes the process down, BLOCK_SIZE_K 256 with BLOCK_SIZE_N 256
 answers wrongly, BLOCK_SIZE_M 256 asks for too much. The rest is fastest at N=128, K=128, stages 3.
 Environment: FAKE_SLOW_S, a pause before every answer; FAKE_LOG, a file that gets a line for every trial.
 """
@@ -24,7 +24,7 @@ def answer(job: Job) -> Outcome:
         with Path(log).open("a") as stream:
             stream.write(f"{job.problem['problem']['tokens']} {sorted(config.items())}\n")
     time.sleep(float(os.environ.get("FAKE_SLOW_S", "0")))
-    if config["num_stages"] == 5:
+    if (config["num_stages"], config["GROUP_SIZE_M"], config["num_warps"]) == (5, 32, 8):
         time.sleep(3600)
     if config["GROUP_SIZE_M"] == 64 and config["num_warps"] == 8:
         os.abort()

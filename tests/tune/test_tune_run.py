@@ -36,7 +36,7 @@ def asked(configs: list[dict[str, int]], command: tuple[str, ...], store: TrialS
         found.extend((yield Batch([Request(problem, config) for config in configs])))
         return Outcome(problem, None, [], 0)
 
-    fleet = LocalFleet([0], None, lambda request: [], command=command, limit_s=1.0)
+    fleet = LocalFleet([0], None, lambda request: [], command=command, limit_s=4.0)
     try:
         Run(fleet, store, drive.CONTEXT, drive.Quiet()).tune([PROBLEM], those, resume=False)
     finally:
@@ -47,7 +47,7 @@ def asked(configs: list[dict[str, int]], command: tuple[str, ...], store: TrialS
 def test_a_bad_kernel_costs_its_own_trial_only(fake: tuple[str, ...], tmp_path: Path) -> None:
     """Hang, crash, wrong answer and too large a demand are typed; configs before and after are measured."""
     bad = [
-        {**GOOD, "num_stages": 5},
+        {**GOOD, "num_stages": 5, "GROUP_SIZE_M": 32, "num_warps": 8},
         {**GOOD, "GROUP_SIZE_M": 64, "num_warps": 8},
         {**GOOD, "BLOCK_SIZE_K": 256, "BLOCK_SIZE_N": 256},
         {**GOOD, "BLOCK_SIZE_M": 256},
@@ -64,7 +64,7 @@ def test_a_bad_kernel_costs_its_own_trial_only(fake: tuple[str, ...], tmp_path: 
 
 def test_a_search_over_bad_kernels_finds_the_best_good_one(tmp_path: Path) -> None:
     """The space is full of configs that hang and crash; the winner is one that runs, and faults are counted."""
-    [outcome] = drive.tune(str(tmp_path / "s.sqlite"), [16], 0.5)
+    [outcome] = drive.tune(str(tmp_path / "s.sqlite"), [16], 5.0)
     assert outcome.best is not None
     assert outcome.best.config["num_stages"] < 5
     assert outcome.best.config["BLOCK_SIZE_N"] == 128
@@ -80,7 +80,7 @@ def test_a_killed_run_loses_at_most_the_trial_in_flight(tmp_path: Path, how: sig
     """What was measured and not kept is one trial; with resume, kept ones are not measured again."""
     store, log = tmp_path / "s.sqlite", tmp_path / "log"
     environment = {**os.environ, "FAKE_LOG": str(log), "FAKE_SLOW_S": "0.02"}
-    command = [sys.executable, str(Path(__file__).with_name("drive.py")), str(store), "16", "0.4"]
+    command = [sys.executable, str(Path(__file__).with_name("drive.py")), str(store), "16", "5"]
     first = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     end = time.monotonic() + 20
     while len(lines(log)) < 12 and time.monotonic() < end:
@@ -90,7 +90,7 @@ def test_a_killed_run_loses_at_most_the_trial_in_flight(tmp_path: Path, how: sig
     measured = lines(log)
     with TrialStore.read(store) as opened:
         kept = opened.of(drive.CONTEXT, PROBLEM)
-    assert 10 <= len(kept)
+    assert len(kept) >= 10
     assert len(measured) - len(kept) in (0, 1)
     log.unlink()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
@@ -114,7 +114,7 @@ def test_a_killed_run_loses_at_most_the_trial_in_flight(tmp_path: Path, how: sig
 
 def test_several_workers_share_the_trials(tmp_path: Path) -> None:
     """Two processes, three problems: each is finished, both workers took part, nothing was measured twice."""
-    outcomes = drive.tune(str(tmp_path / "s.sqlite"), [1, 16, 256], 0.5, devices=2)
+    outcomes = drive.tune(str(tmp_path / "s.sqlite"), [1, 16, 256], 5.0, devices=2)
     assert sorted(outcome.problem.tokens for outcome in outcomes) == [1, 16, 256]
     with TrialStore.read(tmp_path / "s.sqlite") as store:
         trials = [(problem.tokens, trial) for _, problem, trial in store.everything()]
@@ -130,7 +130,7 @@ def test_another_context_is_not_reused(tmp_path: Path) -> None:
     import msgspec
 
     path = tmp_path / "s.sqlite"
-    drive.tune(str(path), [16], 0.5)
+    drive.tune(str(path), [16], 5.0)
     other = msgspec.structs.replace(drive.CONTEXT, driver="2")
     with TrialStore.read(path) as store:
         assert store.of(drive.CONTEXT, PROBLEM)

@@ -59,12 +59,10 @@ def check_format(layer: Layer, engine: str) -> Engine:
 def device_part(engine: Engine, device: str) -> str:
     """The GPU's name as `engine` writes it into file names. vLLM: runs of spaces and slashes become `_`, and every GPU
     of the H200 family is NVIDIA_H200; SGLang: each space becomes `_`."""
-    if not _PLAIN.fullmatch(device):
+    name = device.replace(" ", "_") if engine == "sglang" else re.sub(r"[\s/]+", "_", device)
+    if not _PLAIN.fullmatch(name):
         raise InputError("device", f"The GPU's name {shown(device)} cannot be part of a file name.")
-    if engine == "sglang":
-        return device.replace(" ", "_")
-    name = re.sub(r"[\s/]+", "_", device)
-    return "NVIDIA_H200" if "H200" in name.split("_") else name
+    return "NVIDIA_H200" if engine == "vllm" and "H200" in name.split("_") else name
 
 
 def file_name(engine: Engine, layer: Layer, device: str, *, down: bool = False) -> str:

@@ -210,7 +210,7 @@ class RayFleet:
     def _work(self, number: int, actor: Any) -> None:
         """Feed one actor until the run ends or the actor is lost."""
         try:
-            name = self._ray.get(actor.where.remote())
+            name = f"{self._ray.get(actor.where.remote())}#{number}"
         except Exception:  # it never came to life: its GPU is gone again
             self._drop(number)
             return

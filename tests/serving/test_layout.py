@@ -205,14 +205,14 @@ def test_whole_copies_of_experts_are_servers_of_their_own_in_vllm() -> None:
     """-dp would slice or deal out the experts over all ranks."""
     two = _base("vllm", Parallel(tp=2), copies=2)
     line = launch_line(two, server_memory(two.at(1, 0)), 64)
-    assert "-dp" not in line
+    assert "--data-parallel-size" not in line
     assert "--max-num-seqs 32" in line
     assert launch_notes(two) == [
         "start 2 such servers, each on 2 GPUs of its own, behind a load balancer",
     ]
     inside = _base("vllm", Parallel(tp=4, attention_dp=2, replicate_dense=True))
     line = launch_line(inside, server_memory(inside.at(1, 0)), 64)
-    assert "-tp 2 -dp 2" in line
+    assert "--tensor-parallel-size 2 --data-parallel-size 2" in line
     assert "--enable-expert-parallel" not in line
     assert not launch_notes(inside)
 
@@ -222,7 +222,7 @@ def test_sglang_before_0_5_23_gets_the_flags_that_it_has() -> None:
     new, old = _base("sglang", spread), _base("sglang", spread, version="0.5.9")
     assert "--attn-dp-size 2" in launch_line(new, server_memory(new.at(1, 0)), 8)
     line = launch_line(old, server_memory(old.at(1, 0)), 8)
-    assert "--dp-size 2 --enable-dp-attention" in line
+    assert "--enable-dp-attention --dp-size 2" in line
     assert "--attn-dp-size" not in line
 
 

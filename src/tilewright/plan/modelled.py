@@ -97,13 +97,20 @@ def step(target: Target, requests: int, parallel: Parallel | None = None, drafts
 @lru_cache(maxsize=_KEPT)
 def layouts(target: Target) -> LayoutAnswer | None:
     """Every layout of the model over the target's GPUs, at the number of requests that it serves or could."""
+    from tilewright.plan.engine_version import known_flags
     from tilewright.serving.layout import layouts_of
 
     plain = _server(target, Parallel())
     if plain is None:
         return None
     try:
-        return layouts_of(plain, target.gpus, concurrency=requests(target), mem_fraction=target.memory_share[0])
+        return layouts_of(
+            plain,
+            target.gpus,
+            concurrency=requests(target),
+            mem_fraction=target.memory_share[0],
+            flags=known_flags(target),
+        )
     except InputError:
         return None
 

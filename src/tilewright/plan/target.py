@@ -20,9 +20,11 @@ from tilewright.models.memory import GpuMemory, Parallel, component_formats, gpu
 from tilewright.models.records import Model
 from tilewright.observe.snapshot import Snapshot
 from tilewright.plan.claims import Reader
+from tilewright.plan.engine_version import known_flags
 from tilewright.plan.engines import CONTEXT_FLAGS, SHARE_FLAGS, TITLES, launch, layout_flags, memory_share
 from tilewright.plan.log import Hit
 from tilewright.plan.seen import flag
+from tilewright.serving.defaults import declared
 
 if TYPE_CHECKING:
     from tilewright.plan.library import LibraryView
@@ -206,6 +208,9 @@ class Target:
                 f"How much memory a {self.gpu.name} has is unknown, so no plan can be made for it; give another --gpu."
             )
             raise InputError("gpu", msg)
+        own = declared(known_flags(self))
+        if own.share is not None:
+            return own.share, own.share_source
         return memory_share(self.engine, total, self.parallel.tp)
 
     def memory_of(self, parallel: Parallel, *, kv_layout: str = "", mtp: bool = False) -> GpuMemory:

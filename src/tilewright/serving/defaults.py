@@ -1,14 +1,19 @@
 """What engines choose by themselves: memory shares, chunks, captured batches.
 
-Read in SGLang 0.5.23 (`srt/server_args.py`, `arg_groups`) and vLLM 0.33.0 (`vllm/config`); other versions may differ,
-and a flag that is given comes before these.
+Read in SGLang 0.5.23 (`srt/server_args.py`, `arg_groups`) and vLLM 0.33.0 (`vllm/config`). A version whose flags are
+at hand comes first where it declares a plain value (`declared`); most of these it computes at start-up. A flag that is
+given comes before both.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-__all__ = ["chunk_tokens", "graph_batch", "memory_share"]
+if TYPE_CHECKING:
+    from tilewright.libraries.engine_flags.model import FlagSet
+
+__all__ = ["Declared", "chunk_tokens", "declared", "graph_batch", "memory_share"]
 
 MIB: Final = 1 << 20
 VLLM_SHARE: Final = 0.92
@@ -49,3 +54,42 @@ def memory_share(engine: str, total_bytes: int, tp: int) -> tuple[float, str]:
     if engine == "vllm":
         return VLLM_SHARE, "vLLM 0.33.0 --gpu-memory-utilization, default"
     return TRTLLM_SHARE, "TensorRT-LLM free_gpu_memory_fraction, default"
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """Defaults that a version declares as plain values; None: it computes them. `graphs` counts tokens in vLLM, as its
+    flag does, and requests in SGLang; `requests` is of one rank in vLLM."""
+
+    share: float | None = None
+    share_source: str = ""
+    chunk: int | None = None
+    graphs: int | None = None
+    requests: int | None = None
+
+
+def declared(flags: FlagSet | None) -> Declared:
+    """What a version's own flags declare, as far as it is plain."""
+    from tilewright.libraries.engine_flags.concepts import find
+
+    if flags is None:
+        return Declared()
+
+    def count(ident: str) -> int | None:
+        flag = find(flags, ident)
+        value = flag.default if flag is not None else None
+        return value if type(value) is int and value > 0 else None
+
+    flag = find(flags, "memory_share")
+    value: object = flag.default if flag is not None else None
+    share = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    share = share if share is not None and 0 < share <= 1 else None
+    title = {"sglang": "SGLang", "vllm": "vLLM"}.get(flags.engine, flags.engine)
+    titled = f"{title} {flags.version}" if flags.version else title
+    return Declared(
+        share=share,
+        share_source=f"{titled} {flag.names[0]}, default" if share is not None and flag is not None else "",
+        chunk=count("chunk"),
+        graphs=count("graph_batch"),
+        requests=count("max_requests"),
+    )

@@ -12,13 +12,16 @@ from typing import Final, TypedDict
 import msgspec
 
 from tilewright.errors import InputError, shown
+from tilewright.libraries.engine_flags.model import FlagSet
 from tilewright.models.memory import Parallel
 from tilewright.serving.decode import Step, decode_step
-from tilewright.serving.launch import context_length, launch_line, launch_notes
+from tilewright.serving.defaults import Declared, declared
+from tilewright.serving.launch import context_length, lacking, launch_notes, line_or_note, packaged_flags
 from tilewright.serving.layout_answer import Goal, Layout, LayoutAnswer, Parts, Room, Speed, Term
-from tilewright.serving.memory import ServerMemory, layout_name, replicated, server_memory
+from tilewright.serving.memory import ServerMemory, declared_memory, layout_name, replicated
 from tilewright.serving.prefill import prefill_step
 from tilewright.serving.questions import MAX_CONCURRENCY, MAX_CONTEXT, DecodeQuestion
+from tilewright.serving.readable_cache import readable
 from tilewright.serving.scenario import Scenario, scenario_of
 from tilewright.serving.splits import Split, splits
 from tilewright.serving.step import TERMS
@@ -113,10 +116,15 @@ def layouts_of(
     slo_ttft_s: float | None = None,
     slo_tpot_s: float | None = None,
     mem_fraction: float | None = None,
+    flags: FlagSet | None = None,
 ) -> LayoutAnswer:
     """`layout` for a scenario that is resolved already; its own layout and requests are not looked at, its `context`
-    is what a request holds."""
+    is what a request holds. `flags`: of the version to start (None: of the packaged release nearest to the scenario's);
+    what it has no flag for is no layout of it, and its defaults count where it declares them."""
     context = base.context
+    flags = flags if flags is not None else packaged_flags(base.engine, base.engine_version)
+    own = declared(flags)
+    base = readable(flags, base) if flags is not None else base
     prompt = prompt_tokens or context
     _check(context, prompt, concurrency, slo_ttft_s, slo_tpot_s)
     counts: set[int] = set(CONCURRENCIES)
@@ -130,7 +138,11 @@ def layouts_of(
         if split.problem:
             bad.append(_refused(split, split.problem))
             continue
-        memory = server_memory(scenario.at(1, 0), mem_fraction)
+        missing = lacking(flags, scenario)
+        if missing:
+            bad.append(_refused(split, missing))
+            continue
+        memory = declared_memory(scenario, mem_fraction, own)
         if not memory.fits:
             bad.append(_too_big(split, memory))
             continue
@@ -142,15 +154,15 @@ def layouts_of(
         for count in sweep:
             running = min(count, room)
             steps[count] = (running, decode_step(scenario.at(running)))
-        good.append(_Made(split, scenario, memory, steps, prefill_step(scenario.at(1, 0), prompt)))
+        good.append(_Made(split, scenario, memory, steps, prefill_step(scenario.at(1, 0), prompt, own.chunk)))
     at = concurrency or (1 if goal == "latency" else _full(good, sweep))
     ranks = {count: _ranks(good, count) for count in sweep}
     ordered = sorted(good, key=lambda item: _order(item, at, goal, slo_ttft_s, slo_tpot_s))
     ordered = _simplest_first(ordered, _alike(ordered, at, slo_ttft_s, slo_tpot_s))
     first = ordered[0] if ordered else None
-    made = [_fitting(item, first, at, ranks, context, slo_ttft_s, slo_tpot_s) for item in ordered if first]
+    made = [_fitting(item, first, at, ranks, context, slo_ttft_s, slo_tpot_s, flags) for item in ordered if first]
     bad.sort(key=lambda item: (item.status != "too_big", -(item.memory.free if item.memory else 0)))
-    some = first.memory if first else _closest(base, gpus, bad, mem_fraction)
+    some = first.memory if first else _closest(base, gpus, bad, mem_fraction, own)
     notes = [*base.assumed]
     if gpus > 8:
         notes.append(
@@ -166,7 +178,7 @@ def layouts_of(
         engine=base.engine,
         kv_layout=base.kv_layout,
         mem_fraction=some.fraction,
-        mem_fraction_source=some.fraction_source,
+        mem_fraction_source=own.share_source if mem_fraction is None and own.share_source else some.fraction_source,
         context=context,
         prompt_tokens=prompt,
         goal=goal,
@@ -184,16 +196,16 @@ def layouts_of(
     )  # fmt: skip
 
 
-def _closest(base: Scenario, gpus: int, bad: list[Layout], mem_fraction: float | None) -> ServerMemory:
+def _closest(base: Scenario, gpus: int, bad: list[Layout], mem_fraction: float | None, own: Declared) -> ServerMemory:
     """Memory of the layout that lacks least, where none fits."""
     split = next(
         (Parallel(item.tp, item.ep, item.pp, item.dcp, item.attention_dp) for item in bad if item.memory is not None),
         Parallel(tp=gpus),
     )
     try:
-        return server_memory(replace(base, parallel=split).at(1, 0), mem_fraction)
+        return declared_memory(replace(base, parallel=split), mem_fraction, own)
     except InputError:
-        return server_memory(base.at(1, 0), mem_fraction)
+        return declared_memory(base, mem_fraction, own)
 
 
 def _full(good: list[_Made], sweep: list[int]) -> int:
@@ -339,7 +351,7 @@ def _against(item: _Made, first: _Made, at: int) -> str:
 
 def _fitting(
     item: _Made, first: _Made | None, at: int, ranks: dict[int, dict[str, int]], context: int,
-    ttft: float | None, tpot: float | None,
+    ttft: float | None, tpot: float | None, flags: FlagSet | None,
 ) -> Layout:  # fmt: skip
     assert first is not None
     scenario, memory = item.scenario, item.memory
@@ -377,7 +389,7 @@ def _fitting(
         meets=_meets(item, at, ttft, tpot),
         terms=[Term(TERMS[key], step.sums.times[key]) for key in TERMS if key in step.sums.times],
         limit_tok_s=scenario_tokens(step) / limit if limit else None,
-        launch=launch_line(scenario, memory, requests),
+        launch=line_or_note(scenario, memory, requests, flags, notes),
         notes=notes,
     )
 

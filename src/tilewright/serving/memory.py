@@ -15,10 +15,10 @@ from tilewright.errors import InputError, shown
 from tilewright.models.kv import KvCache, kv_cache
 from tilewright.models.memory import Parallel, WeightBytes, row_groups, shard, weight_bytes
 from tilewright.models.records import GroupedOutput, Mla
-from tilewright.serving.defaults import chunk_tokens, graph_batch, memory_share
+from tilewright.serving.defaults import Declared, chunk_tokens, graph_batch, memory_share
 from tilewright.serving.scenario import Scenario
 
-__all__ = ["ServerMemory", "server_memory"]
+__all__ = ["ServerMemory", "declared_memory", "server_memory"]
 
 _MIB: Final = 1 << 20
 _SMALL_BLOCK: Final = 1 * _MIB
@@ -176,6 +176,14 @@ def server_memory(
         context - constants["single_context_bytes"] if parallel.gpus > 1 else 0, max(0, kv), cache, tokens,
         short, note,
     )  # fmt: skip
+
+
+def declared_memory(scenario: Scenario, fraction: float | None, own: Declared) -> ServerMemory:
+    """`server_memory` with what the version declares as its defaults; `fraction` where another share is asked."""
+    batch = own.graphs
+    if batch is not None and scenario.engine == "vllm":
+        batch = max(1, batch // (1 + scenario.speculative_tokens))
+    return server_memory(scenario.at(1, 0), own.share if fraction is None else fraction, own.chunk, batch)
 
 
 def replicated(scenario: Scenario) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tilewright.errors import InputError, shown
-from tilewright.libraries.engine_flags.concepts import concept, find
+from tilewright.libraries.engine_flags.concepts import concept
 from tilewright.libraries.engine_flags.model import FlagSet
 from tilewright.serving.advice.answer import Advice, Goal, Judged, Left, Rate, Suggestion
 from tilewright.serving.advice.context import Context, Found
@@ -126,16 +126,16 @@ def _base(question: AdviceQuestion, flags: FlagSet, present: Present | None) -> 
         where = "as asked" if asked else "as your line has it"
     else:
         plain = scenario_of(DecodeQuestion(**common, gpus=1, tp=1))
-        made, where = _best(plain, question)
+        made, where = _best(plain, question, flags)
     return replace(made, speculative_tokens=drafts), where
 
 
-def _best(plain: Scenario, question: AdviceQuestion) -> tuple[Scenario, str]:
+def _best(plain: Scenario, question: AdviceQuestion, flags: FlagSet) -> tuple[Scenario, str]:
     from tilewright.models.memory import Parallel
 
     answer = layouts_of(
         plain, question.gpus, concurrency=question.concurrency, prompt_tokens=question.prompt_tokens,
-        goal=question.goal, mem_fraction=question.mem_fraction,
+        goal=question.goal, mem_fraction=question.mem_fraction, flags=flags,
     )  # fmt: skip
     first = next((item for item in answer.layouts if item.status == "fits"), None)
     if first is None:
@@ -155,12 +155,9 @@ def _best(plain: Scenario, question: AdviceQuestion) -> tuple[Scenario, str]:
 
 def present_state(scenario: Scenario, flags: FlagSet, present: Present | None, fraction: float | None) -> State:
     """The server without the advice: the engine's choices, and over them what the launch line says."""
-    state = default_state(scenario)
+    state = default_state(scenario, flags)
     if flags.engine == "sglang":
         state = replace(state, chunk=max(1, state.chunk // scenario.parallel.attention_dp))
-    flag = find(flags, "memory_share")
-    if flag is not None and isinstance(flag.default, float) and 0 < flag.default <= 1:
-        state = replace(state, fraction=flag.default)
     if fraction is not None:
         if not 0 < fraction <= 1:
             msg = f"The memory fraction must be above 0 and at most 1, not {shown(fraction)}."
@@ -194,7 +191,9 @@ def with_capped_graphs(state: State, flags: FlagSet) -> State:
     new = version is None or release_of(version) >= _CAPS_GRAPHS
     if flags.engine != "sglang" or not new or state.cap is None:
         return state
-    return replace(state, graphs=min(default_state(state.scenario).graphs, -(-state.cap // ranks_of(state.scenario))))
+    return replace(
+        state, graphs=min(default_state(state.scenario, flags).graphs, -(-state.cap // ranks_of(state.scenario)))
+    )
 
 
 def load_of(state: State, context: int, prompt: int, concurrency: int | None, goal: Goal) -> Load:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from tilewright.data.figures import read_packaged
 from tilewright.hardware.gpu import Gpu
@@ -14,10 +14,9 @@ from tilewright.models.records import Model
 from tilewright.serving.advice.answer import Goal, Ground, Left, Suggestion
 from tilewright.serving.advice.present import Present
 from tilewright.serving.advice.state import Load, State
+from tilewright.serving.readable_cache import SM12X
 
 __all__ = ["SM12X", "Context", "Found", "ground", "over_pcie"]
-
-SM12X: Final = frozenset({"sm120", "sm121"})
 
 
 @dataclass(frozen=True)

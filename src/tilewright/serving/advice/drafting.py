@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from dataclasses import replace
 from typing import Final
 
-from tilewright.libraries.engine_flags.concepts import value_for
 from tilewright.serving.advice.answer import Left, Suggestion
 from tilewright.serving.advice.context import Context, Found
 from tilewright.serving.advice.effects import effects, gain_at
 from tilewright.serving.advice.state import State, default_requests
+from tilewright.serving.launch import drafting_words
 from tilewright.serving.scenario import Scenario
 
-__all__ = ["advise_drafting", "drafting_words"]
+__all__ = ["advise_drafting"]
 
 DRAFTS: Final = (1, 2, 3)
 """Drafts a step that are tried: as many as published tables have acceptance for."""
@@ -24,22 +22,6 @@ _ACCEPTANCE: Final = (
     "the acceptance of drafts is the mean of published tables of other models; your text decides, so look at the "
     "acceptance length in the metrics"
 )
-
-
-def drafting_words(context: Context, drafts: int) -> list[str]:
-    """Flags that draft so many tokens in this version; empty where it has none."""
-    name = context.name("drafting")
-    if name is None:
-        return []
-    if context.engine == "vllm":
-        config = json.dumps({"method": "mtp", "num_speculative_tokens": drafts}, separators=(",", ":"))
-        return [name, shlex.quote(config)]
-    algorithm = value_for(context.flags, "drafting", "mtp")
-    rest = [context.name(ident) for ident in ("draft_steps", "draft_topk", "draft_tokens")]
-    if algorithm is None or None in rest:
-        return []
-    values = (algorithm, str(drafts), "1", str(drafts + 1))
-    return [word for pair in zip((name, *rest), values, strict=True) for word in pair if word is not None]
 
 
 def with_drafts(state: State, drafts: int) -> State:
@@ -62,7 +44,7 @@ def advise_drafting(context: Context, found: Found) -> None:
             why = f"{model.name} has no prediction layers; another kind of draft needs a model that is not given here"
         found.left.append(Left("drafting", name, why))
         return
-    if name is None or not drafting_words(context, 1):
+    if name is None or not drafting_words(context.flags, 1):
         found.left.append(Left("drafting", None, f"{context.named} has no flags for the checkpoint's own drafts"))
         return
     if scenario.parallel.pp > 1:
@@ -117,7 +99,7 @@ def advise_drafting(context: Context, found: Found) -> None:
             concept="drafting",
             title=context.title("drafting"),
             flag=name,
-            words=drafting_words(context, best),
+            words=drafting_words(context.flags, best),
             action="set" if given is None else "change",
             without="no drafts" if given is None else f"your line drafts {scenario.speculative_tokens}",
             given=given,

@@ -6,57 +6,19 @@ import re
 import shlex
 from typing import Final
 
-from tilewright.errors import InputError
 from tilewright.libraries.engine_flags.command_line import take_apart
-from tilewright.libraries.engine_flags.concepts import concept, concepts, name_of, names, value_for
+from tilewright.libraries.engine_flags.concepts import concepts, name_of, names, value_for
 from tilewright.libraries.engine_flags.launch import Remark, check_launch, groups
-from tilewright.libraries.engine_flags.model import FlagSet
 from tilewright.serving.advice.answer import Judged, Suggestion
 from tilewright.serving.advice.context import Context
 from tilewright.serving.advice.state import State
-from tilewright.serving.launch import served_name, servers
+from tilewright.serving.launch import STARTS, layout_words, served_name
 
-__all__ = ["MODULES", "layout_words", "line_of"]
+__all__ = ["line_of"]
 
-MODULES: Final = {"sglang": "python3 -m sglang.launch_server", "vllm": "vllm serve"}
-"""How a launch line of each engine begins."""
 _LAYOUT: Final = ("model", "tp", "pp", "ep", "dp", "attention_dp", "attention_dp_switch", "dcp")
 """Concepts that the line begins with, whatever the user's own line has."""
 _SAFE: Final = re.compile(r"[\w@%+=:,./${}-]*")
-
-
-def _sized(flags: FlagSet, ident: str, size: int) -> list[str]:
-    if size <= 1:
-        return []
-    name = name_of(flags, ident)
-    if name is None:
-        title = f"{flags.engine} {flags.version}" if flags.version else flags.engine
-        msg = f"{title} has no flag for {concept(ident).title}; choose a layout without it, or another version."
-        raise InputError(ident, msg)
-    flag = flags.get(name)
-    return [name] if flag is not None and flag.kind in ("switch", "bool") else [name, str(size)]
-
-
-def layout_words(flags: FlagSet, state: State) -> list[str]:
-    """Flags of the state's layout. Raises InputError where the version has none for it."""
-    scenario = state.scenario
-    parallel = scenario.parallel
-    one = name_of(flags, "tp")
-    tp = parallel.tp if flags.engine == "sglang" else parallel.attention_tp
-    out = [one, str(tp)] if one is not None else []
-    out += _sized(flags, "pp", parallel.pp)
-    out += _sized(flags, "ep", parallel.ep)
-    copies = scenario.copies if servers(scenario) == 1 else 1
-    if flags.engine == "vllm":
-        out += _sized(flags, "dp", parallel.attention_dp * copies)
-    elif parallel.attention_dp > 1 and name_of(flags, "attention_dp") is not None:
-        out += _sized(flags, "attention_dp", parallel.attention_dp)
-    elif parallel.attention_dp > 1:
-        # Before --attn-dp-size, --enable-dp-attention made the ranks of --dp-size share one tensor-parallel group.
-        out += [*_sized(flags, "attention_dp_switch", 2), *_sized(flags, "dp", parallel.attention_dp)]
-    else:
-        out += _sized(flags, "dp", copies)
-    return out + _sized(flags, "dcp", parallel.dcp)
 
 
 def _quoted(word: str) -> str:
@@ -110,7 +72,7 @@ def line_of(
     scenario = state.scenario
     given = context.present.text.get("model") if context.present is not None else None
     name = _quoted(given) if given else served_name(scenario.model, scenario.checkpoint)
-    start = MODULES[flags.engine]
+    start = STARTS[flags.engine]
     first = f"{start} {name}" if flags.engine == "vllm" else f"{start} {name_of(flags, 'model')} {name}"
     settings: list[tuple[str, list[str]]] = []
     limit = name_of(flags, "context")
@@ -132,7 +94,7 @@ def line_of(
     own = _own_words(context, skip, judged)
     dropped: list[str] = []
     while True:
-        words = [*layout_words(flags, state), *(word for _, listed in settings for word in listed), *own]
+        words = [*layout_words(flags, scenario), *(word for _, listed in settings for word in listed), *own]
         line = " ".join([*variables, first, *words])
         judged_line = check_launch(flags, line)
         if judged_line.parses is not False:

@@ -8,11 +8,11 @@ from typing import Final
 
 from tilewright.errors import InputError
 from tilewright.libraries.engine_flags.concepts import value_for
-from tilewright.models.records import Mla
 from tilewright.serving.advice.answer import Left, Suggestion
-from tilewright.serving.advice.context import SM12X, Context, Found, ground
+from tilewright.serving.advice.context import Context, Found, ground
 from tilewright.serving.advice.effects import effects, gain_at
 from tilewright.serving.advice.state import Load, State, first_token_s, outcome, ranks_of
+from tilewright.serving.readable_cache import SPARSE_BACKEND, needs_sparse_backend, reads_fp8
 from tilewright.serving.scenario import kv_layout_of
 
 __all__ = ["advise_cache_format", "advise_chunk", "advise_share"]
@@ -135,23 +135,10 @@ def _most(state: State) -> float:
     return min(MOST, max(0.1, math.floor((1 - beside / usable) * 100) / 100))
 
 
-_SPARSE: Final = "flashinfer_sparse_mla"
-"""The backend of sparse attention that an FP8 cache needs in SGLang on SM12x (evidence `sparse_mla_fp8kv`)."""
-
-
-def _needs_sparse_backend(context: Context) -> bool:
-    """Whether an FP8 cache of this model needs a backend of its own here: models with an indexer on SM12x in SGLang."""
-    model = context.model
-    sparse = isinstance(model.attention, Mla) and model.indexer is not None
-    return sparse and context.engine == "sglang" and context.gpu.arch in SM12X
-
-
 def advise_cache_that_runs(context: Context, found: Found) -> None:
     """A cache in BF16 where the checkpoint asks for FP8 and this version has no attention that reads it here."""
     name, state = context.name("kv_dtype"), found.state
-    if name is None or state.scenario.kv_layout != "fp8" or not _needs_sparse_backend(context):
-        return
-    if value_for(context.flags, "sparse_decode_backend", _SPARSE) is not None:
+    if name is None or state.scenario.kv_layout != "fp8" or reads_fp8(context.flags, state.scenario):
         return
     value = value_for(context.flags, "kv_dtype", "bf16")
     if value is None:
@@ -167,7 +154,7 @@ def advise_cache_that_runs(context: Context, found: Found) -> None:
             action="set" if context.given("kv_dtype") is None else "change", given=context.given("kv_dtype"),
             without="fp8, as the checkpoint asks", evidence=ground("sparse_mla_fp8kv"), start=True,
             why=f"The checkpoint asks for an FP8 cache. On {context.gpu.arch.upper()} SGLang reads one with the "
-            f"{_SPARSE} backend only, which {context.named} does not have.",
+            f"{SPARSE_BACKEND} backend only, which {context.named} does not have.",
             effects=effects(state, plain, context.load), confidence=0.7,
             numerics="changes: KV cache FP8 -> BF16, which rounds less",
         )
@@ -204,10 +191,10 @@ def advise_cache_format(context: Context, found: Found) -> None:
         why = f"at {context.at} of {load.context:,} tokens FP8 is predicted to bring {(ratio - 1) * 100:+.0f} %"
         found.left.append(Left("kv_dtype", name, why))
         return
-    sparse_sm12x = _needs_sparse_backend(context)
+    sparse_sm12x = needs_sparse_backend(scenario)
     conflicts: list[str] = []
     if sparse_sm12x:
-        backend = value_for(context.flags, "sparse_decode_backend", _SPARSE)
+        backend = value_for(context.flags, "sparse_decode_backend", SPARSE_BACKEND)
         if backend is None:
             why = (
                 f"on {context.gpu.arch.upper()} it needs the flashinfer_sparse_mla backend, which {context.named} lacks"

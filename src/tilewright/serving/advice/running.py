@@ -9,27 +9,13 @@ from tilewright.serving.advice.answer import Left, Suggestion
 from tilewright.serving.advice.context import SM12X, Context, Found, ground
 from tilewright.serving.advice.effects import effects
 from tilewright.serving.advice.state import default_state, ranks_of
-from tilewright.serving.launch import servers
+from tilewright.serving.launch import flag_requests, servers
 
-__all__ = ["advise_graphs", "advise_requests", "flag_requests"]
+__all__ = ["advise_graphs", "advise_requests"]
 
 _STEP: Final = 8
 """Captured batches go up in steps of 8 (SGLang generate_decode_cuda_graph_batch_sizes, vLLM request_counts): a limit
 on such a step is captured as it is."""
-
-
-def flag_requests(context: Context, requests: int) -> int:
-    """The value of the engine's flag that lets `requests` run over all copies and ranks.
-
-    SGLang divides --max-running-requests by the ranks of an attention-data-parallel server (0.5.9
-    srt/model_executor/model_runner.py:597, 0.5.23 srt/mem_cache/kv_cache_configurator.py:3128) and gives each whole
-    copy of --dp-size the full number; vLLM counts --max-num-seqs a data-parallel rank (0.33.0 config/scheduler.py,
-    "applies per data-parallel rank").
-    """
-    scenario = context.now.scenario
-    if context.engine == "sglang":
-        return max(1, -(-requests // scenario.copies))
-    return max(1, -(-requests // ranks_of(scenario)))
 
 
 def _counted(context: Context) -> str:
@@ -57,7 +43,7 @@ def advise_requests(context: Context, found: Found) -> None:
         return
     room = found.state.memory().requests(load.context) * ranks_of(scenario)
     wanted = max(1, min(room, load.concurrency))
-    value = flag_requests(context, _round_up(max(wanted, min(room, _STEP)), max(wanted, room)))
+    value = flag_requests(scenario, _round_up(max(wanted, min(room, _STEP)), max(wanted, room)))
     total = value * (scenario.copies if context.engine == "sglang" else ranks_of(scenario))
     before = found.state
     found.state = replace(found.state, cap=total)
@@ -129,7 +115,7 @@ def advise_graphs(context: Context, found: Found) -> None:
                 evidence=ground("graph_list_short"), confidence=0.8,
             )
         )  # fmt: skip
-        state = replace(state, graphs=default_state(state.scenario).graphs)
+        state = replace(state, graphs=default_state(state.scenario, context.flags).graphs)
         found.state = state
     glm = context.engine == "sglang" and context.gpu.arch in SM12X and context.model.key.startswith("GLM-5")
     if need > state.graphs:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
+from tilewright.libraries.engine_flags.model import FlagSet
 from tilewright.serving.decode import Step, decode_step
-from tilewright.serving.defaults import chunk_tokens, graph_batch, memory_share
+from tilewright.serving.defaults import chunk_tokens, declared, graph_batch, memory_share
 from tilewright.serving.memory import ServerMemory, server_memory
 from tilewright.serving.prefill import prefill_step
 from tilewright.serving.scenario import Scenario
@@ -80,14 +81,25 @@ def default_requests(scenario: Scenario) -> int:
     return _VLLM_REQUESTS[0 if large else 1] * ranks_of(scenario)
 
 
-def default_state(scenario: Scenario) -> State:
-    """The engine's own choices for a scenario."""
+def default_state(scenario: Scenario, flags: FlagSet | None = None) -> State:
+    """The engine's own choices for a scenario: what the version's flags declare, else its rules as read."""
     total = scenario.gpu.memory_bytes or 0
     tp = scenario.parallel.tp
-    fraction, _ = memory_share(scenario.engine, total, tp)
+    own = declared(flags)
+    fraction = own.share if own.share is not None else memory_share(scenario.engine, total, tp)[0]
+    graphs = own.graphs
+    if graphs is not None and scenario.engine == "vllm":
+        graphs = max(1, graphs // (1 + scenario.speculative_tokens))
+    cap = None
+    if own.requests is not None:
+        cap = own.requests * (ranks_of(scenario) if scenario.engine == "vllm" else scenario.copies)
     return State(
-        scenario, fraction, chunk_tokens(scenario.engine, total), graph_batch(scenario.engine, total, tp)
-    )  # fmt: skip
+        scenario,
+        fraction,
+        own.chunk or chunk_tokens(scenario.engine, total),
+        graphs or graph_batch(scenario.engine, total, tp),
+        cap,
+    )
 
 
 @lru_cache(maxsize=1024)

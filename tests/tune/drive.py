@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from conftest import FAKE
+from tune_fakes import FAKE
+
 from tilewright.hardware.names import resolve_gpu
 from tilewright.tune.fleet import LocalFleet
 from tilewright.tune.layer import Layer, Problem

@@ -1,7 +1,8 @@
 """A measuring process without a GPU: answers by rule, and does to order what a bad kernel does.
 
-num_stages 5 with GROUP_SIZE_M 32 and num_warps 8 hangs, GROUP_SIZE_M 64 with num_warps 8 takes the process down, BLOCK_SIZE_K 256 with BLOCK_SIZE_N 256
-answers wrongly, BLOCK_SIZE_M 256 asks for too much. The rest is fastest at N=128, K=128, stages 3.
+num_stages 5 with GROUP_SIZE_M 32 and num_warps 8 hangs, GROUP_SIZE_M 64 with num_warps 8 takes the process down,
+BLOCK_SIZE_K 256 with BLOCK_SIZE_N 256 answers wrongly, BLOCK_SIZE_M 256 asks for too much. The rest is fastest at N=128
+and K=128 with 3 stages.
 Environment: FAKE_SLOW_S, a pause before every answer; FAKE_LOG, a file that gets a line for every trial.
 """
 

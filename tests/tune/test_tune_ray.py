@@ -11,6 +11,7 @@ from typing import Any
 
 import drive
 import pytest
+from tune_fakes import fake_command  # noqa: F401 - a fixture
 
 from tilewright.hardware.names import resolve_gpu
 from tilewright.store.result import key_of

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import drive
 import pytest
+from tune_fakes import fake_command  # noqa: F401 - a fixture
 
 from tilewright.errors import InputError, TilewrightError
 from tilewright.store.result import key_of

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tune_fakes import recorded_tables  # noqa: F401 - a fixture
 
 from tilewright.hardware.names import resolve_gpu
 from tilewright.store.result import key_of

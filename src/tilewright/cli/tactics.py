@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import click
 
+from tilewright.cli.tactics_cache import cache_options
 from tilewright.cli.tactics_tuned import layer_options
 from tilewright.report.output import Output, output_options
 
@@ -19,6 +20,7 @@ OPS: Final = ("moe", "gemm", "dsl")
 @click.option("--op", type=click.Choice(OPS), help="flashinfer: which kernels; dsl: CuTe DSL. Default: moe.")
 @click.option("--arch", help="flashinfer: sm90, sm100, sm103, sm120 or sm121. Default: sm120.")
 @layer_options
+@cache_options
 @click.option("--check", is_flag=True, help="Exit 1 when a tactic can never run.")
 @click.option("--baseline", metavar="FILE", help="Report and check only what is new since this --json output.")
 @click.option("--diff", "other", metavar="DIR_OR_WHEEL", help="flashinfer: what changes from --root to this version.")
@@ -35,6 +37,10 @@ def command(
     baseline: str | None,
     other: str | None,
     sarif: str | None,
+    cache: str | None,
+    chunk: int | None,
+    graph_sizes: str | None,
+    running: tuple[str, ...],
     as_json: bool,
     quiet: bool,
 ) -> int | None:
@@ -58,12 +64,20 @@ def command(
 
         known = read_baseline(baseline)
     out = Output(as_json, quiet)
+    if cache is None and (chunk is not None or graph_sizes is not None or running):
+        raise click.UsageError("--chunk, --graph-sizes and --running go with --cache.")
     if host is not None:
         from tilewright.cli.ssh_option import fetched
 
         root = str(fetched(host, root, [key], out).archive)
     elif root is None:
         raise click.UsageError("Missing option '--root' (or --ssh HOST for a library on another host).")
+    if cache is not None:
+        if reader.kind == "tuned" or op or baseline or other or sarif or set(layer) - {"gpu"}:
+            raise click.UsageError("--cache is for flashinfer, and goes with --root, --arch, --gpu and --check only.")
+        from tilewright.cli.tactics_cache import run_cache
+
+        return run_cache(cache, root, arch or "sm120", layer.get("gpu"), chunk, graph_sizes, running, check, out)
     if reader.kind == "tuned":
         from tilewright.cli.tactics_tuned import run_tuned
 

@@ -166,6 +166,7 @@ _TYPES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "journal": ("tilewright.journal.documents", ("JournalDocument",)),
     "record": ("tilewright.journal.documents", ("RecordDocument",)),
     "bench": ("tilewright.bench.document", ("BenchDocument",)),
+    "tactics-cache": ("tilewright.libraries.flashinfer.cache_report", ("CacheReport",)),
     "tune": ("tilewright.tune.document", ("TuneDocument",)),
     "sweep": ("tilewright.sweep.document", ("SweepDocument",)),
     "results": ("tilewright.store.documents", ("ResultsDocument",)),

@@ -1,0 +1,114 @@
+"""The command and the whole run: files written, resumed, refused; one clear error each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from tune_fakes import FAKE
+
+import tilewright.bench.device
+import tilewright.tune.moe
+from tilewright.bench.device import Device
+from tilewright.cli.main import invoke
+from tilewright.errors import InputError
+from tilewright.hardware.names import resolve_gpu
+from tilewright.report.schema import checker
+from tilewright.tune.layer import Layer
+from tilewright.tune.moe import Tuner, tune_moe
+from tilewright.tune.settings import Settings
+
+LAYER = Layer(hidden=2048, inter=256, experts=64, topk=4, dtype="bf16")
+H200 = Device(0, "NVIDIA H200", resolve_gpu("h200-sxm"), (9, 0), 140_000_000_000, "580.159.04", 2)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Two H200s as NVML would tell them, Triton 3.6.0, and nothing to compile."""
+    monkeypatch.setattr(tilewright.bench.device, "read_device", lambda index: H200)
+    monkeypatch.setattr(tilewright.tune.moe, "_triton", lambda: "3.6.0")
+    monkeypatch.setattr(Tuner, "builds_of", lambda self, request: [])
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def settings(tmp_path: Path, **more: object) -> Settings:
+    fields: dict[str, object] = {
+        "kernel": "vllm-fused-moe", "layer": LAYER, "tokens": [1, 16, 2048], "command": FAKE, "limit_s": 5.0,
+        "store": str(tmp_path / "s.sqlite"), "trials": 40, "builders": 1,
+    }  # fmt: skip
+    return Settings(**{**fields, **more})  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_whole_run(tmp_path: Path) -> None:
+    """Every number of tokens has a winner, both GPUs took part, the file is the engine's, the winners go on."""
+    out = tmp_path / "tuned"
+    document = tune_moe(settings(tmp_path, out=str(out)))
+    assert [item.tokens for item in document.results] == [1, 16, 2048]
+    assert all(item.config and item.config["BLOCK_SIZE_N"] == 128 for item in document.results)
+    assert sorted(document.workers) == ["gpu0", "gpu1"]
+    assert len(document.elsewhere) == 2
+    table = json.loads((out / "E=64,N=256,device_name=NVIDIA_H200.json").read_text())
+    assert list(table) == ["triton_version", "1", "16", "2048"]
+    checker("tune")(msgspec.to_builtins(document))
+    with pytest.raises(InputError, match="--force"):
+        tune_moe(settings(tmp_path, out=str(out)))
+    again = tune_moe(settings(tmp_path, out=str(out), force=True, resume=True, formats=("sglang",), tokens=[16]))
+    assert again.results[0].reused > 0
+    assert len(again.files) == 2
+    start = str(out / "E=64,N=256,device_name=NVIDIA_H200.json")
+    tuner = Tuner(settings(tmp_path, start=start))
+    assert tuner.hints(tuner.problems[0])[0]["BLOCK_SIZE_N"] == 128
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_budget_ends_a_run(tmp_path: Path) -> None:
+    """What was not finished is named, what was measured is kept."""
+    document = tune_moe(settings(tmp_path, budget_s=1e-3))
+    assert document.results == []
+    assert document.unfinished == [1, 16, 2048]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--model", "GLM-5", "--tp", "8", "--kernel", "cutlass"], "No kernel is called"),
+        (["--model", "no such model"], "model"),
+        (["--model", "GLM-5", "--tp", "8", "--tokens", "64..1"], "is empty"),
+        (["--model", "GLM-5", "--tp", "8", "--tokens", "1..999999999"], "--tokens must be"),
+        (["--model", "GLM-5", "--tp", "7"], "does not divide"),
+        (["--model", "GLM-5", "--tp", "8", "--dtype", "nvfp4"], "no such format"),
+        (["--kernel", "ours", "--model", "GLM-5", "--tp", "8", "--out", "x"], "reads no tuned file for NVFP4"),
+        (["--model", "GLM-5", "--tp", "8", "--format", "vllm"], "--out DIR"),
+        (["--model", "GLM-5", "--tp", "8", "--compile-only"], "--gpu"),
+        (["--model", "GLM-5", "--tp", "8", "--compile-only", "--gpu", "none"], "gpu"),
+        (["--hidden", "4096", "--inter", "100", "--experts", "8", "--topk", "2"], "multiple of 16"),
+        (["--hidden", "4096"], "--inter is missing"),
+        (["--model", "GLM-5", "--hidden", "64"], "comes with the model"),
+        (["--model", "GLM-5", "--tp", "8", "--root", "/nowhere"], "nowhere"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 2, on stderr, naming what is wrong."""
+    assert invoke(["tune", "moe", *arguments]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    last = told.err.strip().splitlines()[-1]
+    assert last.startswith("tilewright: ")
+    assert words in last
+
+
+def test_without_a_gpu_the_space_is_still_pruned(capsys: pytest.CaptureFixture[str]) -> None:
+    """And it is said that nothing was measured."""
+    arguments = ["--hidden", "2048", "--inter", "256", "--experts", "64", "--topk", "4", "--tokens", "16"]
+    code = invoke(
+        ["tune", "moe", *arguments, "--trials", "1", "--compile-only", "--gpu", "rtx-pro-6000-server", "--json"]
+    )
+    document = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert document["mode"] == "compile only"
+    assert document["space"]["kept"] == 944
+    assert document["results"] == []
+    assert any("not run" in note or "only" in note for note in document["notes"])

@@ -50,7 +50,7 @@ def print_flags(out: Output, made: FlagsDocument, *, named: bool) -> None:
                 for flag in made.flags
             ],
         )
-    if made.unused and not named:
+    if made.unused and not named and made.launch is None:
         out.line(f"Nothing reads the values of: {', '.join(made.unused)}")
     for use in made.uses or ():
         if use.places:

@@ -1,7 +1,7 @@
 """A launch command taken apart: environment settings, the program, and the words that its parser sees.
 
-Commands come as people paste them: over several lines, with variables before them, inside `docker run IMAGE ...`, and
-with redirections behind them.
+Commands come as people paste them: over several lines, with variables before them, inside `docker run IMAGE ...`, a
+script or a Compose file, and with redirections behind them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tilewright.errors import InputError
+from tilewright.libraries.engine_flags.compose import from_yaml, one_line
 
 __all__ = ["MAX_COMMAND", "LaunchWords", "split_command"]
 
@@ -53,9 +54,11 @@ def take_apart(command: str, *, nested: int = 0) -> LaunchWords:
     if len(command) > MAX_COMMAND or "\0" in command:
         msg = f"The launch command is longer than {MAX_COMMAND:,} characters or holds a NUL byte; pass one command."
         raise InputError("launch", msg)
-    joined = re.sub(r"\\\r?\n", " ", command)
+    command = command.replace("\r\n", "\n")
+    kept = from_yaml(command)
+    joined = one_line(re.sub(r"\\\n", " ", kept if kept is not None else command))
     try:
-        words = shlex.split(joined, comments=True)
+        words = shlex.split(joined)
     except ValueError as error:
         msg = f"The launch command cannot be split into words ({error}); close its quotes."
         raise InputError("launch", msg) from None

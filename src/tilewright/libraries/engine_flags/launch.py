@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from tilewright.errors import InputError
 from tilewright.libraries.engine_flags.command_line import take_apart
 from tilewright.libraries.engine_flags.model import Flag, FlagSet
 from tilewright.libraries.engine_flags.reading import refusal
@@ -16,7 +17,11 @@ _POSITIONAL: Final = "--model"
 """What the positional model of `vllm serve` is kept as."""
 _NUMBER: Final = re.compile(r"-\d+$|-\d*\.\d+$")
 """What argparse (`_negative_number_matcher`) takes for a value although it starts with a dash."""
-_VARIABLE: Final = re.compile(r"\$\{?\w")
+_VARIABLE: Final = re.compile(r"\$[\w({]|`")
+_LONG_DASH: Final = "\u2010\u2011\u2012\u2013\u2014\u2212"
+"""Hyphens and dashes that word processors put in the place of `-` and `--`."""
+_CURLY: Final = "\u2018\u2019\u201c\u201d\u201e"
+_ENGINES: Final = {"sglang": "SGLang", "vllm": "vLLM"}
 
 
 class Remark(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -66,12 +71,16 @@ def groups(flags: FlagSet, words: list[str], remarks: list[Remark]) -> list[Grou
             if flags.engine == "vllm" and index == 1:
                 out.append(Group(_POSITIONAL, flags.get(_POSITIONAL), (word,)))
             elif not _VARIABLE.match(word):
-                remarks.append(Remark("error", word, f"{word[:80]!r} belongs to no flag."))
+                blank = "" if word.strip() else " (a blank behind a line's backslash: the line ends there)"
+                remarks.append(Remark("error", word, f"{word[:80]!r} belongs to no flag{blank}."))
             continue
         name, equals, inline = word.partition("=")
         if flags.engine == "vllm" and flags.has(_LEVEL) and name.startswith("-O") and "." not in name:
             # `-O3`, `-O 3` (vllm/utils/argparse_utils.py, FlexibleArgumentParser.parse_args)
             name, equals, inline = _LEVEL, equals or ("=" if len(name) > 2 else ""), inline or name[2:]
+        short = name[:2]
+        if not equals and not name.startswith("--") and len(name) > 2 and not flags.has(name) and flags.has(short):
+            name, equals, inline = short, "=", name[2:]  # `-q4`, as argparse reads it
         flag = _lookup(flags, name, remarks)
         values = [inline] if equals else []
         kind = "values" if flag is None else flag.kind  # what follows a flag that is not there goes with it
@@ -85,9 +94,16 @@ def groups(flags: FlagSet, words: list[str], remarks: list[Remark]) -> list[Grou
 
 
 def check_launch(flags: FlagSet, command: str) -> LaunchCheck:
-    """Read `command` as the parser of `flags` would."""
+    """Read `command` as the parser of `flags` would. Raises InputError where it cannot be split into words, is empty
+    or starts another engine."""
     parts = take_apart(command)
-    remarks = _variables(flags, parts.environment)
+    if not parts.words and not parts.program:
+        raise InputError("launch", "The launch command is empty; pass one, as in 'vllm serve MODEL'.")
+    other = _other_engine(flags.engine, parts.program)
+    if other is not None:
+        msg = f"The launch command starts {_ENGINES[other]}; ask for the flags of {other}, not of {flags.engine}."
+        raise InputError("launch", msg)
+    remarks = [*_variables(flags, parts.environment), *_typeset(parts.words)]
     given: dict[str, str] = {}
     open_ended = bool(flags.partial)
     for name, found, values in groups(flags, parts.words, remarks):
@@ -125,6 +141,29 @@ def _variables(flags: FlagSet, environment: dict[str, str]) -> list[Remark]:
         for name in environment
         if known and name.startswith(prefix) and name not in known
     ]
+
+
+def _other_engine(engine: str, program: list[str]) -> str | None:
+    """The engine that the program plainly is, where that is another one."""
+    for word in program:
+        name = word.rsplit("/", 1)[-1].split(".")[0]
+        if name in _ENGINES and name != engine:
+            return name
+    return None
+
+
+def _typeset(words: list[str]) -> list[Remark]:
+    """Warnings about characters that a word processor put in the place of a shell's."""
+    out: list[Remark] = []
+    for word in words:
+        if word[:1] and word[0] in _LONG_DASH:
+            text = f"{word[:80]!r} begins with a typographic dash: it is no flag; write '-' or '--'."
+        elif any(char in _CURLY for char in (word[:1], word[-1:]) if char):
+            text = f"{word[:80]!r} has typographic quotes: they are part of the word; write ' or \"."
+        else:
+            continue
+        out.append(Remark("warning", word, text))
+    return out
 
 
 def _is_flag(word: str) -> bool:

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from tilewright.errors import InputError
 from tilewright.libraries.engine_flags.snapshots import snapshot
-from tilewright.sweep import parse_space, read_space
+from tilewright.sweep import Question, parse_goal, parse_space, read_space
 from tilewright.sweep.engines import ENGINES, Installed, check_space, command_of, flag_words
 from tilewright.sweep.propose import Proposer
+from tilewright.sweep.seeds import advised_lines, command_seeds, from_command
 
 
 def vllm(space: Any) -> list[str]:
@@ -160,3 +161,24 @@ def test_the_search_finds_a_narrow_optimum_and_heeds_limits() -> None:
         proposer.tell(item, value, [limit / 60])
         best = max(best, value) if limit <= 0 else best
     assert best > 185, "random search among 60 gives 170 on average"
+
+
+def test_advice_and_layouts_seed_the_search_with_what_the_space_has() -> None:
+    space = parse_space(
+        {
+            "flags": {
+                "tp-size": [1, 2, 4, 8],
+                "max-running-requests": {"min": 1, "max": 512},
+                "kv-cache-dtype": ["auto"],
+            },
+            "load": {"concurrency": 32, "input_tokens": 2048},
+        }
+    )
+    flags = snapshot("sglang")
+    question = Question(
+        engine="sglang", space=space, goal=parse_goal("max output_tok_s"), store=Path("x"), model="GLM-5-NVFP4"
+    )
+    found = command_seeds(space, flags, advised_lines(question, flags, "rtx-pro-6000-server", 8))
+    assert {"tp-size": 8, "max-running-requests": 32} in found
+    assert all(space.parameters[0].holds(item["tp-size"]) for item in found)
+    assert from_command(space, flags, {"--tp-size": "3", "--max-running-requests": "many"}) == {}

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 @click.option("--aiperf", metavar="FILE", help="AIPerf's program, where it is in another environment.")
 @click.option("--tokenizer", help="Tokenizer for AIPerf's prompts; default: --model.")
 @click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the key which --url asks for.")
-@click.option("--gpu", help="With --gpus: seed the search with what `layout` recommends.")
+@click.option("--gpu", help="With --gpus: seed the search with flag advice and layouts.")
 @click.option("--gpus", type=click.IntRange(1, 1024), help="How many of them the server has.")
 @click.option("--plan", "plan_file", metavar="PLAN.json", help="Record the result in the journal, for this plan.")
 @click.option("--finding", default="", metavar="ID", help="The plan's finding that the sweep tried.")
@@ -123,10 +123,8 @@ def command(
         tokenizer=tokenizer,
         api_key_env=api_key_env,
         logs=Path(logs) if logs else None,
-        gpu=_gpu(gpu),
-        seeds=_layout_lines(
-            engine, engine_version, model, gpu, gpus, space.load.input_tokens + space.load.output_tokens
-        ),
+        gpu=_gpu(gpu, gpus),
+        gpus=gpus,
         progress=out.note,
     )
     found = _swept(sweep, question)
@@ -154,27 +152,13 @@ def _swept(sweep: object, question: Question) -> SweepDocument:
         raise TilewrightError(msg) from None
 
 
-def _gpu(name: str | None) -> str | None:
+def _gpu(name: str | None, gpus: int | None) -> str | None:
+    from tilewright.errors import InputError
+
     if name is None:
+        if gpus is not None:
+            raise InputError("gpus", "--gpus says how many of --gpu there are; give both, or neither.")
         return None
     from tilewright.hardware.names import resolve_gpu
 
     return resolve_gpu(name).key
-
-
-def _layout_lines(
-    engine: str, version: str | None, model: str | None, gpu: str | None, gpus: int | None, context: int
-) -> list[str]:
-    from tilewright.errors import InputError
-
-    if gpu is None:
-        if gpus is not None:
-            raise InputError("gpus", "--gpus says how many of --gpu there are; give both, or neither.")
-        return []
-    if engine == "openai" or model is None:
-        raise InputError(
-            "gpu", "--gpu seeds the search with layouts of --engine vllm or sglang for --model; give both."
-        )
-    from tilewright.sweep.seeds import layout_lines
-
-    return layout_lines(engine, version, model, gpu, gpus or 1, context, latency=False)

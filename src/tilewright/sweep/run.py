@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +39,7 @@ GENERATOR_FAILURES: Final = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What a sweep is asked. `ready_s`: longest time from start to ready. `seeds`: launch lines to take seeds from."""
+    """What a sweep is asked. `ready_s`: longest time until ready. `gpu`, `gpus`: seed the search with advice."""
 
     engine: str
     space: Space
@@ -63,7 +63,7 @@ class Question:
     api_key_env: str | None = None
     logs: Path | None = None
     gpu: str | None = None
-    seeds: Sequence[str] = ()
+    gpus: int | None = None
     progress: Callable[[str], None] = field(default=lambda _: None)
 
 
@@ -172,11 +172,21 @@ def _conditions(question: Question, installed: Installed | None, model: str | No
 
 
 def _seeds(question: Question, installed: Installed | None) -> list[Assignment]:
-    from tilewright.sweep.seeds import layout_seeds
+    """What is worth measuring early: the space file's own seeds, then what the models advise for --gpu.
 
+    Raises:
+        InputError: the model or the GPU is not known, or --gpu goes with what has no advice.
+    """
     found = list(question.space.seeds)
-    if installed is not None and installed.flags is not None and question.seeds:
-        found += [seed for seed in layout_seeds(question.space, installed.flags, question.seeds) if seed not in found]
+    if question.gpu is None:
+        return found
+    if installed is None or installed.flags is None or question.model is None:
+        msg = "--gpu seeds the search with advice on --engine vllm or sglang for --model; give both, and no --url."
+        raise InputError("gpu", msg)
+    from tilewright.sweep.seeds import advised_lines, command_seeds
+
+    lines = advised_lines(question, installed.flags, question.gpu, question.gpus or 1)
+    found += [item for item in command_seeds(question.space, installed.flags, lines) if item not in found]
     return found
 
 
@@ -202,6 +212,7 @@ def sweep(question: Question) -> SweepDocument:
             raise InputError("port", f"--port {question.port} is in use; stop what listens there, or give another one.")
     if not space.parameters and not question.baseline:
         raise InputError("space", "The space file varies nothing, and without a baseline there is nothing to measure.")
+    seeds = _seeds(question, installed)
     headers = endpoint.headers if endpoint else _headers(question)
     dataset = read_dataset(space.load) if space.load.dataset else []
     logs = question.logs or question.store.absolute().parent / f"{question.store.name}.logs"
@@ -239,7 +250,7 @@ def sweep(question: Question) -> SweepDocument:
             question.progress(
                 f"Sweep {state.sweep} continues: {len(usable)} runs kept, {len(state.cut_off)} cut off and repeated."
             )
-        steps = Steps(space, question.goal, budget, _seeds(question, installed), usable, question.seed)
+        steps = Steps(space, question.goal, budget, seeds, usable, question.seed)
         stopped = _loop(question, rig, state, steps)
         return _document(question, installed, endpoint, model, named, state, steps.runs, notes, stopped)
 

@@ -1,4 +1,4 @@
-"""Candidates worth measuring early: what the space file says, and what `layout` recommends for the model and GPUs.
+"""Candidates worth measuring early: what flag advice and `layout` recommend for the model and the GPUs.
 
 A launch line is taken apart by the engine's own flags; what of it varies in the space and is a value there becomes a
 part of a candidate, and Optuna fills in the rest.
@@ -7,15 +7,18 @@ part of a candidate, and Optuna fills in the rest.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tilewright.libraries.engine_flags import FlagSet
 from tilewright.sweep.space import Assignment, Parameter, Space, value_text
 
-__all__ = ["from_command", "layout_seeds"]
+if TYPE_CHECKING:
+    from tilewright.sweep.run import Question
 
-LAYOUTS: Final = 4
-"""Launch lines of `layout` that are taken, best first: more would be a search by model, not by measuring."""
+__all__ = ["advised_lines", "command_seeds", "from_command"]
+
+LINES: Final = 4
+"""Different ones that are taken, best first: more would be a search by model, not by measuring."""
 
 
 def _value(item: Parameter, flag_kind: str, given: str) -> tuple[Any] | None:
@@ -58,24 +61,41 @@ def _distinct(parts: Iterable[Assignment]) -> list[Assignment]:
     return out
 
 
-def layout_seeds(space: Space, flags: FlagSet, lines: Iterable[str]) -> list[Assignment]:
+def command_seeds(space: Space, flags: FlagSet, lines: Iterable[str]) -> list[Assignment]:
     """The parts of candidates that launch lines set, those that set nothing of the space left out."""
     from tilewright.libraries.engine_flags.launch import check_launch
 
-    return _distinct(from_command(space, flags, check_launch(flags, line).given) for line in lines)[:LAYOUTS]
+    return _distinct(from_command(space, flags, check_launch(flags, line).given) for line in lines)[:LINES]
 
 
-def layout_lines(
-    engine: str, version: str | None, model: str, gpu: str, gpus: int, context: int, *, latency: bool
-) -> list[str]:
-    """Launch lines that `tilewright layout` recommends, best first.
+def advised_lines(question: Question, flags: FlagSet, gpu: str, gpus: int) -> list[str]:
+    """Launch lines that `flags --advise` and `layout` recommend, best first.
 
     Raises:
         InputError: the model or the GPU is not known.
     """
+    from tilewright.serving.advice import AdviceQuestion, advise
     from tilewright.serving.layout import layout
     from tilewright.serving.questions import DecodeQuestion
 
-    question = DecodeQuestion(model=model, gpu=gpu, gpus=gpus, engine=engine, engine_version=version)
-    answer = layout(question, context=context, goal="latency" if latency else "throughput")
-    return [item.launch for item in answer.layouts if item.status == "fits" and item.launch]
+    assert question.model is not None
+    load = question.space.load
+    context = load.input_tokens + load.output_tokens
+    lines = [
+        advise(
+            AdviceQuestion(
+                model=question.model,
+                gpu=gpu,
+                gpus=gpus,
+                concurrency=load.in_flight,
+                context=context,
+                prompt_tokens=load.input_tokens,
+            ),
+            flags,
+        ).launch
+    ]
+    decode = DecodeQuestion(
+        model=question.model, gpu=gpu, gpus=gpus, engine=question.engine, engine_version=flags.version
+    )
+    answer = layout(decode, context=context, concurrency=load.in_flight)
+    return lines + [item.launch for item in answer.layouts if item.status == "fits" and item.launch]

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tilewright.triton_.config import parse_triton
     from tilewright.triton_.fit import fit_triton
     from tilewright.triton_.model import TritonConfig, TritonVerdict
+    from tilewright.tune.moe import tune_moe
 
 _HOME = {
     "AdviceQuestion": "tilewright.serving.advice",
@@ -71,6 +72,7 @@ _HOME = {
     "resolve_gpu": "tilewright.hardware.names",
     "resolve_model": "tilewright.models.names",
     "search_configs": "tilewright.search.run",
+    "tune_moe": "tilewright.tune.moe",
     "validate": "tilewright.serving.validate",
 }
 
@@ -107,6 +109,7 @@ __all__ = [
     "resolve_gpu",
     "resolve_model",
     "search_configs",
+    "tune_moe",
     "validate",
 ]
 

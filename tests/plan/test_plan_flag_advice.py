@@ -108,3 +108,21 @@ def test_the_tree_of_the_engine_decides(tmp_path: Path) -> None:
     }
     assert "more_requests" not in by_id(plan)
     assert any("SGLang 0.5.99 would refuse" in item.why for item in plan.rejected)
+
+
+def test_a_cache_that_the_version_cannot_read_is_in_no_line_and_no_budget() -> None:
+    """Every line of the plan starts with the cache that its first finding asks for, and counts with it."""
+    old, new = plan_of(engine_version="0.5.9"), plan_of(engine_version="0.5.23")
+    lines = [line for item in old.findings for line in item.fix.commands if "launch_server" in line]
+    assert len(lines) > 3
+    assert all("--kv-cache-dtype bf16" in line for line in lines)
+    assert not any("fp8" in line for line in lines)
+    counts = [int(by_id(plan)["more_requests"].title.split()[3]) for plan in (old, new)]
+    assert counts[0] < 0.7 * counts[1]
+    assert "kv_fp8" not in by_id(old)
+
+
+def test_requests_are_fewer_with_drafts_and_said_to_be() -> None:
+    """As many as 'flags --advise' lets run while it drafts."""
+    item = by_id(plan_of(engine_version="0.5.23"))["more_requests"]
+    assert any("With multi-token prediction on" in evidence.text for evidence in item.evidence)

@@ -131,6 +131,26 @@ def test_eager_execution_is_taken_out_and_a_length_kept() -> None:
     assert advice.launch.endswith("--optimization-level 2 --no-enable-prefix-caching")
 
 
+def test_a_share_that_no_engine_takes_is_replaced() -> None:
+    line = "vllm serve m -tp 4 --gpu-memory-utilization 1.5"
+    advice = made("vllm", "0.33.0", model="gpt-oss-120b", gpu="rtx-pro-6000-server", gpus=4, launch=line)
+    assert ("--gpu-memory-utilization 1.5", "refused") in {(judged.word, judged.verdict) for judged in advice.judged}
+    assert "1.5" not in advice.launch
+    assert "--gpu-memory-utilization 0.92" in advice.launch
+
+
+def test_the_first_token_has_bounds() -> None:
+    advice = made("sglang", "0.5.23", **GLM, tp=8, concurrency=8)
+    assert advice.ttft_low_s < advice.ttft_s < advice.ttft_high_s
+
+
+def test_a_release_that_is_not_packaged_is_said(cli: Any) -> None:
+    asked = ["flags", "vllm", "--advise", "--model", "gpt-oss-20b", "--gpu", "h200", "--engine-version", "0.20.5"]
+    notes = cli(*asked, "--json").json["notes"]
+    assert any("0.20.5 is not packaged: this is for 0.17.0" in note for note in notes)
+    assert not any("not packaged" in note for note in cli(*asked[:-1], "0.17.0", "--json").json["notes"])
+
+
 def test_names_follow_the_release() -> None:
     newer = made("sglang", "0.5.23", **GLM, tp=8, attention_dp=8, concurrency=64)
     older = made("sglang", "0.5.9", **GLM, tp=8, attention_dp=8, concurrency=64)

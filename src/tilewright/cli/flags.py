@@ -135,7 +135,13 @@ def advice(
     else:
         flags = snapshot(engine, engine_version)
     line = None if own_line is None else _command(own_line, "launch")
-    return advise_(AdviceQuestion(model=model, gpu=gpu, launch=line, **sizes), flags)
+    made = advise_(AdviceQuestion(model=model, gpu=gpu, launch=line, **sizes), flags)
+    if flags.snapshot and engine_version is not None and engine_version != flags.version:
+        import msgspec
+
+        text = f"{engine_version} is not packaged: this is for {flags.version}, the release nearest to it"
+        made = msgspec.structs.replace(made, notes=[*made.notes, text])
+    return made
 
 
 def _list(

@@ -55,7 +55,7 @@ def _server(target: Target, parallel: Parallel) -> Scenario | None:
         return None  # the layout cannot be cut: the rule tp_shape says so
     # Sparse (DSA) kernels of SGLang serve SM90 and SM100; on SM12x it runs dense MLA (serving.scenario).
     sparse = runs_sparse(model, target.engine, target.gpu)
-    dtype = flag(target.snapshot, "--kv-cache-dtype")
+    dtype = flag(target.snapshot, "--kv-cache-dtype") or ("bf16" if target.cache_words else None)
     backend = flag(target.snapshot, "--moe-runner-backend", "--moe-backend")
     try:
         return Scenario(
@@ -136,6 +136,11 @@ def _memory(target: Target, parallel: Parallel, drafts: int = 0) -> ServerMemory
         return server_memory(base.at(1, 0), target.memory_share[0])
     except InputError:
         return None
+
+
+def drafting_memory(target: Target) -> ServerMemory | None:
+    """`memory` of a server that drafts."""
+    return _memory(target, target.parallel, DRAFTS)
 
 
 @lru_cache(maxsize=_KEPT)

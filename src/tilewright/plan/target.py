@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.errors import InputError
 from tilewright.hardware.gpu import Gpu
+from tilewright.libraries.engine_flags.concepts import name_of, value_for
 from tilewright.models.checkpoint import COMPONENTS, Checkpoint
 from tilewright.models.formats import WeightFormat, weight_format
 from tilewright.models.memory import GpuMemory, Parallel, component_formats, gpu_memory
@@ -25,6 +26,7 @@ from tilewright.plan.engines import CONTEXT_FLAGS, SHARE_FLAGS, TITLES, launch, 
 from tilewright.plan.log import Hit
 from tilewright.plan.seen import flag
 from tilewright.serving.defaults import declared
+from tilewright.serving.readable_cache import reads_fp8
 
 if TYPE_CHECKING:
     from tilewright.plan.library import LibraryView
@@ -124,6 +126,9 @@ class Target:
         """A launch line for another layout, with a context length that its cache holds where that can be told."""
         from tilewright.plan.modelled import context_length
 
+        cache = self.cache_words
+        if cache and not any(cache[0] in flag for flag in flags):
+            flags = (*flags, " ".join(cache))
         layout = layout_flags(self.engine, parallel.tp, parallel.pp, parallel.ep)
         length = context_length(self, parallel, drafting=any("speculative" in flag for flag in flags))
         context = f"{CONTEXT_FLAGS[self.engine]} {length}" if length else ""
@@ -213,8 +218,30 @@ class Target:
             return own.share, own.share_source
         return memory_share(self.engine, total, self.parallel.tp)
 
+    @cached_property
+    def reads_fp8_cache(self) -> bool:
+        """Whether the engine's version has an attention for an FP8 cache of this model on this GPU."""
+        known = known_flags(self)
+        return known is None or reads_fp8(known, self.model, self.gpu)
+
+    @cached_property
+    def cache_words(self) -> tuple[str, ...]:
+        """The flag for a BF16 cache where the checkpoint asks for FP8 and this version cannot read that here; empty
+        where it can, or a server was seen that runs."""
+        known = known_flags(self)
+        if (
+            known is None
+            or self.snapshot is not None
+            or self.model.checkpoint.kv_cache != "fp8"
+            or self.reads_fp8_cache
+        ):
+            return ()
+        name, value = name_of(known, "kv_dtype"), value_for(known, "kv_dtype", "bf16")
+        return (name, value) if name is not None and value is not None else ()
+
     def memory_of(self, parallel: Parallel, *, kv_layout: str = "", mtp: bool = False) -> GpuMemory:
         """Memory of the fullest GPU in another layout or with another cache."""
+        kv_layout = kv_layout or ("bf16" if self.cache_words else "")
         return gpu_memory(
             self.model, self.gpu, parallel=parallel, fraction=self.memory_share[0], kv_layout=kv_layout, mtp=mtp
         )

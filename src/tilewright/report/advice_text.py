@@ -54,7 +54,8 @@ def print_advice(out: Output, made: Advice) -> None:
         ],
     )
     out.line(
-        f"First token of a prompt of {made.prompt_tokens:,}: {made.ttft_now_s:.2f} -> {made.ttft_s:.2f} s; "
+        f"First token of a prompt of {made.prompt_tokens:,}: {made.ttft_now_s:.2f} -> {made.ttft_s:.2f} s "
+        f"({made.ttft_low_s:.2f} to {made.ttft_high_s:.2f}); "
         f"{made.kv_tokens:,} tokens of cache, one request up to {made.max_context:,}."
     )
     out.line()

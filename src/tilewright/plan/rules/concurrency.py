@@ -47,6 +47,7 @@ def run(target: Target) -> Iterator[Outcome]:
                 f"{tokens:,} KV tokens are left a GPU: {room:,} requests of {CONTEXT:,} tokens.",
                 "memory table of this plan",
             ),
+            *_drafting(target, room),
             *published("driving_case_flags"),
         ],
         cause="A step reads the same weights for 8 requests as for 16 and waits for the same all-reduces; a cap on "
@@ -62,6 +63,18 @@ def run(target: Target) -> Iterator[Outcome]:
         confirm="Fewer waiting requests and more tok/s in the metrics under your real load, no preemptions.",
         undo=f"Restore the former {name}.",
     )
+
+
+def _drafting(target: Target, room: int) -> list[Evidence]:
+    """How many requests there is room for while the server drafts, where that is another number."""
+    if not target.model.checkpoint.has_mtp:
+        return []
+    held = modelled.drafting_memory(target)
+    count = held.requests(CONTEXT) if held is not None and held.fits and held.cache is not None else room
+    if count >= room or count < 1:
+        return []
+    text = f"With multi-token prediction on, its layers and their cache leave room for {count:,} of them."
+    return [Evidence("modelled", text, "tilewright layout")]
 
 
 RULE = Rule(id="concurrency", looks_at="how many requests run together", run=run)

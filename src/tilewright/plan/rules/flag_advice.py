@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tilewright.errors import InputError
@@ -55,6 +56,8 @@ def advice(target: Target) -> Advice | None:
     if base is None or flags is None or target.gpu.memory_bytes is None:
         return None
     try:
+        if target.cache_words:  # what the checkpoint asks for, so that the advice says why it does not do
+            base = replace(base, kv_layout="fp8")
         line = _line(target, flags)
         present = read_present(flags, line) if line is not None else None
         now = present_state(base, flags, present, None)

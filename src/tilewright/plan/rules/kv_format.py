@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tilewright.errors import InputError
 from tilewright.models.records import Mla
 from tilewright.plan.evidence import published
-from tilewright.plan.finding import Draft, Evidence, Fact, Fix, Gain, Outcome
+from tilewright.plan.finding import Draft, Evidence, Fact, Fix, Gain, Outcome, Rejected
 from tilewright.plan.registry import Rule
 from tilewright.plan.seen import flag
 from tilewright.plan.target import Target
@@ -34,6 +34,15 @@ def run(target: Target) -> Iterator[Outcome]:
                 ],
             )
         return
+    if not target.reads_fp8_cache:
+        if not target.cache_words:
+            yield Rejected(
+                "A KV cache in FP8",
+                f"On {target.gpu.arch.upper()} SGLang reads one of this model with the flashinfer_sparse_mla backend "
+                f"only, which {target.engine_named} does not have.",
+                published("sparse_mla_fp8kv"),
+            )
+        return  # where the checkpoint asks for one, the advice on flags says so
     now = flag(target.snapshot, names[0])
     if now not in (None, "auto", "bf16", "bfloat16"):
         return

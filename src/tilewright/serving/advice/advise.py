@@ -23,7 +23,7 @@ from tilewright.serving.advice.room import (
     advise_share,
 )
 from tilewright.serving.advice.running import advise_graphs, advise_requests
-from tilewright.serving.advice.state import Load, State, default_state, first_token_s, outcome, ranks_of
+from tilewright.serving.advice.state import Load, State, default_state, first_token, first_token_s, outcome, ranks_of
 from tilewright.serving.launch import context_length, launch_notes
 from tilewright.serving.layout import CONCURRENCIES, layouts_of
 from tilewright.serving.memory import layout_name
@@ -268,9 +268,14 @@ def advise_state(context: Context, where: str, *, kv: str | None = None) -> Advi
         length = own
     elif own is not None and own > length:
         judged.insert(0, _too_long(context, own, length, memory.kv_tokens))
+    share = context.given("memory_share")
+    if share is not None and context.present is not None and context.present.share("memory_share") is None:
+        words = tuple(next((item.words for item in found.suggestions if item.concept == "memory_share"), ()))
+        judged.insert(0, Judged(share, "refused", "A share of memory is above 0 and at most 1.", words))
     line, checked, dropped = line_of(context, found.state, length, found.suggestions, judged, kv)
     for name in dropped:
         found.left.append(Left("parser", name, f"the parser of {context.named} would refuse it as advised"))
+    first = first_token(found.state, load)
     notes = [*scenario.assumed, *launch_notes(scenario), *found.notes]
     if memory.note:
         notes.append(memory.note)
@@ -283,7 +288,7 @@ def advise_state(context: Context, where: str, *, kv: str | None = None) -> Advi
         concurrency=load.concurrency, context=load.context, prompt_tokens=load.prompt,
         compared_with="your launch line" if context.present is not None else f"{context.named} by itself",
         mem_fraction=found.state.fraction, kv_tokens=memory.kv_tokens * ranks_of(scenario), max_context=length,
-        ttft_now_s=first_token_s(now, load), ttft_s=first_token_s(found.state, load),
+        ttft_now_s=first_token_s(now, load), ttft_s=first.time_s, ttft_low_s=first.low_s, ttft_high_s=first.high_s,
         rates=_rates(now, found.state, load), suggestions=_ranked(found.suggestions, dropped, load), left=found.left,
         judged=judged, environment=found.environment, launch=line, launch_checked=checked, notes=notes,
     )  # fmt: skip

@@ -130,7 +130,9 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=
     max_context: int
     ttft_now_s: float
     ttft_s: float
-    """Time to the first token of `prompt_tokens`, nothing else queued; modelled."""
+    """Time to the first token of `prompt_tokens`, nothing else queued; modelled, as are its bounds."""
+    ttft_low_s: float
+    ttft_high_s: float
     rates: list[Rate]
     suggestions: list[Suggestion]
     left: list[Left]

@@ -102,7 +102,7 @@ def advise_share(context: Context, found: Found) -> None:
     memory = best.memory()
     tokens = f"{memory.kv_tokens:,} tokens of cache a rank"
     if best is state:
-        if given is not None:
+        if given is not None and context.present is not None and context.present.share("memory_share") is not None:
             found.left.append(Left("memory_share", name, f"your line's {state.fraction:g} leaves {tokens}"))
             return
         why = f"The engine's own choice for this card, spelt out since the context length depends on it: {tokens}."
@@ -114,11 +114,12 @@ def advise_share(context: Context, found: Found) -> None:
     else:
         note = state.memory().note
         why = f"{note[:1].upper()}{note[1:]}. {best.fraction:g} leaves that room, and {tokens}."
+    read = context.present.share("memory_share") if context.present is not None else None
     found.suggestions.append(
         Suggestion(
             concept="memory_share", title=context.title("memory_share"), flag=name, words=words,
             action="set" if given is None else "change", given=given,
-            without=f"{state.fraction:g} {'(your line)' if given else 'by itself'}", why=why,
+            without=f"{state.fraction:g} {'(your line)' if read is not None else 'by itself'}", why=why,
             effects=effects(state, best, load) if best is not state else [],
             conflicts=["other processes on these GPUs"], confidence=0.5,
         )
@@ -138,7 +139,7 @@ def _most(state: State) -> float:
 def advise_cache_that_runs(context: Context, found: Found) -> None:
     """A cache in BF16 where the checkpoint asks for FP8 and this version has no attention that reads it here."""
     name, state = context.name("kv_dtype"), found.state
-    if name is None or state.scenario.kv_layout != "fp8" or reads_fp8(context.flags, state.scenario):
+    if name is None or state.scenario.kv_layout != "fp8" or reads_fp8(context.flags, context.model, context.gpu):
         return
     value = value_for(context.flags, "kv_dtype", "bf16")
     if value is None:
@@ -191,7 +192,7 @@ def advise_cache_format(context: Context, found: Found) -> None:
         why = f"at {context.at} of {load.context:,} tokens FP8 is predicted to bring {(ratio - 1) * 100:+.0f} %"
         found.left.append(Left("kv_dtype", name, why))
         return
-    sparse_sm12x = needs_sparse_backend(scenario)
+    sparse_sm12x = needs_sparse_backend(context.model, context.engine, context.gpu)
     conflicts: list[str] = []
     if sparse_sm12x:
         backend = value_for(context.flags, "sparse_decode_backend", SPARSE_BACKEND)

@@ -13,7 +13,7 @@ from tilewright.serving.memory import ServerMemory, server_memory
 from tilewright.serving.prefill import prefill_step
 from tilewright.serving.scenario import Scenario
 
-__all__ = ["Load", "Outcome", "State", "default_requests", "default_state", "outcome", "ranks_of"]
+__all__ = ["Load", "Outcome", "State", "default_requests", "default_state", "first_token", "outcome", "ranks_of"]
 
 SGLANG_DRAFTING_CAP: Final = 48
 """SGLang's --max-running-requests when it drafts and none is given: 0.4.9.post6 srt/server_args.py:503, 0.5.9
@@ -116,6 +116,11 @@ def outcome(state: State, load: Load, concurrency: int) -> Outcome | None:
 
 
 @lru_cache(maxsize=256)
+def first_token(state: State, load: Load) -> Step:
+    """The load's prompt up to its first token, nothing else queued."""
+    return prefill_step(state.scenario.at(1, 0), load.prompt, state.chunk)
+
+
 def first_token_s(state: State, load: Load) -> float:
     """Seconds to the first token of the load's prompt, nothing else queued."""
-    return prefill_step(state.scenario.at(1, 0), load.prompt, state.chunk).time_s
+    return first_token(state, load).time_s

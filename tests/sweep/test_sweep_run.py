@@ -147,6 +147,26 @@ def test_killed_with_sigkill_it_leaves_nothing_and_resumes(cli: Any, tmp_path: P
     assert [run["number"] for run in again.json["runs"]] == numbers, "nothing is left to do"
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_stops_its_server_and_says_how_to_go_on(tmp_path: Path, number: int) -> None:
+    space = space_file(tmp_path, {"slots": [1, 2]}, "--name", "stopped-early", load={"requests": 400, "timeout_s": 60})
+    command = [
+        sys.executable, "-m", "tilewright", "sweep", "--engine", "openai", "--space", space, "--goal", GOAL,
+        "--store", str(tmp_path / "s.sqlite"), "--load-generator", "own",
+    ]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("    ready"):
+                break
+        process.send_signal(number)
+        rest = process.stderr.read()
+    assert process.returncode == 2
+    assert rest.strip().splitlines()[-1].endswith("Go on with --resume."), rest
+    assert "Traceback" not in rest, rest
+    assert left_running("stopped-early") == []
+
+
 @contextmanager
 def serving(*words: str) -> Iterator[int]:
     port = free_port("127.0.0.1")

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
 from tilewright.errors import InputError, shown
 
-__all__ = ["Endpoint", "HttpError", "answer_of", "parse_url", "post_stream"]
+__all__ = ["Endpoint", "HttpError", "answer_of", "parse_url", "post_stream", "run_within"]
+
+T = TypeVar("T")
 
 MAX_LINE: Final = 1 << 20
 """Longest line of a head or a stream, in bytes; one chunk of an answer is a few hundred."""
@@ -64,6 +66,17 @@ def parse_url(url: str) -> Endpoint:
     return Endpoint(
         parts.hostname, port or (443 if tls else 80), parts.path.rstrip("/").removesuffix("/v1").rstrip("/"), tls
     )
+
+
+def run_within(work: Coroutine[Any, Any, T], seconds: float) -> T:
+    """`work` to its end. An interruption of what it is made of is told once, by the exception, and not logged as well.
+
+    Raises:
+        TimeoutError: it took longer than `seconds`.
+    """
+    with asyncio.Runner() as runner:
+        runner.get_loop().set_exception_handler(lambda _loop, _context: None)
+        return runner.run(asyncio.wait_for(work, seconds))
 
 
 async def _head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:

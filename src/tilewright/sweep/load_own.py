@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tilewright.sweep.http_client import Endpoint, HttpError, post_stream
+from tilewright.sweep.http_client import Endpoint, HttpError, post_stream, run_within
 from tilewright.sweep.load import LoadTimeoutError, Target
 from tilewright.sweep.metrics import RequestRecord
 from tilewright.sweep.prompts import DatasetPrompt, prompt_of, request_body
@@ -101,7 +101,7 @@ class OwnClient:
             LoadTimeoutError: it took longer than `load.timeout_s`.
         """
         try:
-            return asyncio.run(asyncio.wait_for(self._measure(target, load, dataset, seed), load.timeout_s))
+            return run_within(self._measure(target, load, dataset, seed), load.timeout_s)
         except TimeoutError:
             raise LoadTimeoutError(load.timeout_s) from None
 

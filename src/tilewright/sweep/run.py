@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
+import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -138,15 +140,19 @@ def _headers(question: Question) -> dict[str, str]:
 
 @contextmanager
 def _terminable() -> Generator[None]:
-    """SIGTERM and SIGHUP end the sweep as Ctrl-C does: servers stopped, the run at hand to be repeated."""
+    """SIGTERM and SIGHUP end the sweep as Ctrl-C does: servers stopped, one sentence. What was ignored (nohup) stays so."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(_number: int, _frame: object) -> None:
+        # What it interrupts (a loop in the making, a request) complains when it is taken down; it has no news.
+        sys.unraisablehook = lambda _: None
+        warnings.simplefilter("ignore")
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    heard = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, stop) for number in heard}
     try:
         yield
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from tilewright.sweep.free_port import listeners
-from tilewright.sweep.http_client import Endpoint, HttpError, answer_of
+from tilewright.sweep.http_client import Endpoint, HttpError, answer_of, run_within
 from tilewright.sweep.outcome import Status
 from tilewright.sweep.process import Supervised
 from tilewright.sweep.supervise import descendants
@@ -46,7 +45,7 @@ class _Models(msgspec.Struct):
 
 
 def _asked(where: Endpoint, path: str, seconds: float = ANSWER_S) -> bytes:
-    return asyncio.run(asyncio.wait_for(answer_of(where, "GET", path), seconds))
+    return run_within(answer_of(where, "GET", path), seconds)
 
 
 def model_of(where: Endpoint) -> str:
@@ -71,7 +70,7 @@ def first_completion(where: Endpoint, path: str, body: bytes, seconds: float) ->
     from tilewright.sweep.load_own import one_request
 
     try:
-        return asyncio.run(asyncio.wait_for(one_request(where, path, body), seconds)).error
+        return run_within(one_request(where, path, body), seconds).error
     except TimeoutError:
         return f"the first completion took longer than {seconds:g} s"
 

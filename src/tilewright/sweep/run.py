@@ -140,7 +140,7 @@ def _headers(question: Question) -> dict[str, str]:
 
 @contextmanager
 def _terminable() -> Generator[None]:
-    """SIGTERM and SIGHUP end the sweep as Ctrl-C does: servers stopped, one sentence. What was ignored (nohup) stays so."""
+    """SIGTERM and SIGHUP end the sweep as Ctrl-C does, with one sentence. What was ignored before (nohup) stays so."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

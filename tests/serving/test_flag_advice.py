@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -137,6 +138,24 @@ def test_a_share_that_no_engine_takes_is_replaced() -> None:
     assert ("--gpu-memory-utilization 1.5", "refused") in {(judged.word, judged.verdict) for judged in advice.judged}
     assert "1.5" not in advice.launch
     assert "--gpu-memory-utilization 0.92" in advice.launch
+
+
+def test_words_that_are_not_predicted_are_said_to_be_counted_otherwise() -> None:
+    line = "vllm serve m -tp 4 --kv-cache-dtype turboquant_k8v4 --moe-backend emulation --max-num-batched-tokens -1"
+    advice = made("vllm", "0.33.0", model="MiniMax-M2.5", gpu="rtx-pro-6000-server", gpus=4, launch=line)
+    assert sum("of your line is not predicted" in note for note in advice.notes) == 3
+    assert "--kv-cache-dtype turboquant_k8v4" in advice.launch
+
+
+def test_secrets_of_a_line_are_not_repeated() -> None:
+    line = "HF_TOKEN=hf_abc NCCL_DEBUG=INFO vllm serve m -tp 4 --api-key sk-123 --max-num-batched-tokens 8192"
+    advice = made("vllm", "0.33.0", model="MiniMax-M2.5", gpu="rtx-pro-6000-server", gpus=4, launch=line)
+    text = json.dumps(msgspec.to_builtins(advice))
+    assert "hf_abc" not in text
+    assert "sk-123" not in text
+    assert "HF_TOKEN=$HF_TOKEN NCCL_DEBUG=INFO vllm serve m" in advice.launch
+    assert "--api-key $API_KEY" in advice.launch
+    assert "--max-num-batched-tokens 8192" in advice.launch
 
 
 def test_the_first_token_has_bounds() -> None:

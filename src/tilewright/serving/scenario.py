@@ -23,7 +23,16 @@ from tilewright.serving.questions import (
     check_serving_question,
 )
 
-__all__ = ["ENGINES", "MOE_BACKENDS", "Scenario", "kv_layout_of", "scenario_of", "stored_model"]
+__all__ = [
+    "ENGINES",
+    "KV_NAMES",
+    "MOE_BACKENDS",
+    "Scenario",
+    "kv_layout_of",
+    "moe_family",
+    "scenario_of",
+    "stored_model",
+]
 
 ENGINES: Final = ("sglang", "vllm", "trtllm")
 MOE_BACKENDS: Final = ("cutlass", "b12x", "triton", "marlin", "trtllm")
@@ -39,10 +48,11 @@ _BACKEND_WORDS: Final[tuple[tuple[str, str], ...]] = (
     ("trtllm", "trtllm"),
     ("mxfp4", "trtllm"),
 )
-_KV_NAMES: Final[dict[str, str]] = {
+KV_NAMES: Final[dict[str, str]] = {
     "auto": "", "bf16": "bf16", "bfloat16": "bf16", "f16": "f16", "fp16": "f16", "float16": "f16", "half": "f16",
     "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "fp8_ds_mla": "fp8_ds_mla", "nvfp4": "nvfp4",
 }  # fmt: skip
+"""Names of cache formats as engines and users write them -> the layout; empty: what the checkpoint asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +101,11 @@ def kv_layout_of(model: Model, checkpoint: Checkpoint, engine: str, sparse: bool
     vLLM keeps FP8 of sparse MLA as fp8_ds_mla. Raises InputError for an unknown name.
     """
     text = (name or "auto").strip().lower()
-    if text not in _KV_NAMES:
-        legal = list(_KV_NAMES)
+    if text not in KV_NAMES:
+        legal = list(KV_NAMES)
         near = ", ".join(nearest(text, legal) or legal)
         raise InputError("kv_dtype", f"No cache format is called {shown(name)}; the nearest are: {near}.")
-    layout = _KV_NAMES[text] or ("fp8" if checkpoint.kv_cache == "fp8" else "bf16")
+    layout = KV_NAMES[text] or ("fp8" if checkpoint.kv_cache == "fp8" else "bf16")
     if layout == "fp8" and engine == "vllm" and sparse and isinstance(model.attention, Mla):
         layout = "fp8_ds_mla"
     if layout in ("nvfp4",) and isinstance(model.attention, Mla):

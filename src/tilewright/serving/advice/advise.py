@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -28,7 +29,7 @@ from tilewright.serving.launch import context_length, launch_notes
 from tilewright.serving.layout import CONCURRENCIES, layouts_of
 from tilewright.serving.memory import layout_name
 from tilewright.serving.questions import MAX_CONCURRENCY, MAX_CONTEXT, DecodeQuestion
-from tilewright.serving.scenario import Scenario, scenario_of
+from tilewright.serving.scenario import KV_NAMES, Scenario, moe_family, scenario_of
 from tilewright.versions import release_of
 
 __all__ = ["AdviceQuestion", "advise", "advise_state", "load_of", "present_state"]
@@ -105,7 +106,12 @@ def _given_sizes(question: AdviceQuestion, present: Present | None, engine: str)
 def _base(question: AdviceQuestion, flags: FlagSet, present: Present | None) -> tuple[Scenario, str]:
     """(the scenario in its layout, where the layout comes from)."""
     text = present.text if present is not None else {}
-    kv = question.kv_dtype or text.get("kv_dtype")
+    unread: list[str] = []
+    kv = question.kv_dtype or _named(text.get("kv_dtype"), KV_NAMES.__contains__, "kv_dtype", unread)
+    backend = _named(text.get("moe_backend"), _is_family, "moe_backend", unread)
+    for ident in ("chunk", "graph_batch", "max_requests"):
+        if present is not None and ident in text and present.whole(ident) is None:
+            _named(text[ident], lambda _: False, ident, unread)  # 0, -1: another meaning in each version
     sizes = _given_sizes(question, present, flags.engine)
     version = flags.version
     if version is not None:
@@ -115,7 +121,7 @@ def _base(question: AdviceQuestion, flags: FlagSet, present: Present | None) -> 
             version = None
     common: dict[str, Any] = {
         "model": question.model, "gpu": question.gpu, "checkpoint": question.checkpoint, "engine": flags.engine,
-        "engine_version": version, "kv_dtype": kv, "moe_backend": text.get("moe_backend"),
+        "engine_version": version, "kv_dtype": kv, "moe_backend": backend,
         "context": question.context or CONTEXT,
     }  # fmt: skip
     drafts = present.drafts(flags.engine) if present is not None else 0
@@ -127,7 +133,23 @@ def _base(question: AdviceQuestion, flags: FlagSet, present: Present | None) -> 
     else:
         plain = scenario_of(DecodeQuestion(**common, gpus=1, tp=1))
         made, where = _best(plain, question, flags)
-    return replace(made, speculative_tokens=drafts), where
+    return replace(made, speculative_tokens=drafts, assumed=(*made.assumed, *unread)), where
+
+
+def _is_family(name: str) -> bool:
+    try:
+        moe_family(name)
+    except InputError:
+        return False
+    return True
+
+
+def _named(value: str | None, known: Callable[[str], bool], ident: str, unread: list[str]) -> str | None:
+    """A word of the line where it is one that is predicted; else None, and what is counted with instead."""
+    if value is None or known(value.strip().lower()):
+        return value
+    unread.append(f"{concept(ident).title} {shown(value)} of your line is not predicted: counted as the engine's own")
+    return None
 
 
 def _best(plain: Scenario, question: AdviceQuestion, flags: FlagSet) -> tuple[Scenario, str]:

@@ -18,12 +18,21 @@ __all__ = ["line_of"]
 
 _LAYOUT: Final = ("model", "tp", "pp", "ep", "dp", "attention_dp", "attention_dp_switch", "dcp")
 """Concepts that the line begins with, whatever the user's own line has."""
+_SECRET: Final = re.compile(r"api[-_]?key|[-_]token$|access[-_]key|passw|secret|credential", re.IGNORECASE)
+"""Names of variables and flags whose values are not repeated: answers get shared."""
 _SAFE: Final = re.compile(r"[\w@%+=:,./${}-]*")
 
 
 def _quoted(word: str) -> str:
     """A word for a shell; what has no blank or special character, variables included, stays as it is."""
     return word if _SAFE.fullmatch(word) and word else shlex.quote(word)
+
+
+def _kept_secret(name: str, value: str) -> str:
+    """The value as the line repeats it: what may be a secret stands as a variable of the user's shell."""
+    if not _SECRET.search(name) or value.startswith("$"):
+        return _quoted(value)
+    return "$" + re.sub(r"\W+", "_", name.lstrip("-")).upper()
 
 
 def _own_words(context: Context, skip: set[str], judged: list[Judged]) -> list[str]:
@@ -43,7 +52,7 @@ def _own_words(context: Context, skip: set[str], judged: list[Judged]) -> list[s
             continue
         if name in skip:
             continue
-        words = [name, *(_quoted(value) for value in values)]
+        words = [name, *(_kept_secret(name, value) for value in values)]
         if item is not None and item.instead:
             new, *fixed = item.instead
             words = [new, *(fixed or words[1:])]
@@ -90,7 +99,7 @@ def line_of(
     skip = {spelling for ident in taken & set(concepts()) for spelling in names(ident, flags.engine)}
     environment = context.present.check.environment if context.present is not None else {}
     idle = {item.word for item in judged if item.verdict == "no effect"}
-    variables = [f"{key}={_quoted(value)}" for key, value in environment.items() if key not in idle]
+    variables = [f"{key}={_kept_secret(key, value)}" for key, value in environment.items() if key not in idle]
     own = _own_words(context, skip, judged)
     dropped: list[str] = []
     while True:

@@ -7,10 +7,11 @@ terminal, plain and stable in a pipe, no colour with NO_COLOR. Notes and progres
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 import msgspec
@@ -19,6 +20,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 BAR_FULL, BAR_EMPTY = "█", "·"
 _ASCII_BAR = ("#", ".")
+
+_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What a terminal acts on, or what turns the direction of the text after it; a tab and a line's end may stay."""
+
+_BREAK: Final = re.compile(r"[\t\n\r\v\f\x85\u2028\u2029]+")
+"""What would end a row of a table in the middle of a cell."""
+
+
+def visible(text: str) -> str:
+    """`text` with control characters written out: text from files, logs and journals must not steer the terminal."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def json_bytes(value: object) -> bytes:
@@ -57,12 +69,8 @@ class Output:
 
     def line(self, text: str = "") -> None:
         """One line of human output on stdout."""
-        if self.json:
-            return
-        try:
-            print(text)
-        except UnicodeEncodeError:
-            print(text.encode("ascii", "replace").decode())
+        if not self.json:
+            _print(visible(text))
 
     def note(self, text: str) -> None:
         """One line for the human beside the result: on stderr, unless `--quiet`."""
@@ -72,7 +80,7 @@ class Output:
     def heading(self, text: str) -> None:
         """A heading line on stdout."""
         if self.fancy and "NO_COLOR" not in os.environ:
-            self.line(click.style(text, bold=True))
+            _print(click.style(visible(text), bold=True))
         else:
             self.line(text)
 
@@ -80,7 +88,7 @@ class Output:
         """A table on stdout; columns whose index is in `right` are right-aligned (figures)."""
         if self.json:
             return
-        cells = [[("" if cell is None else str(cell)) for cell in row] for row in rows]
+        cells = [["" if cell is None else visible(_BREAK.sub(" ", str(cell))) for cell in row] for row in rows]
         if self.fancy:
             _rich_table(columns, cells, right)
             return
@@ -90,6 +98,13 @@ class Output:
                 cell.rjust(widths[i]) if i in right else cell.ljust(widths[i]) for i, cell in enumerate(row)
             )
             self.line(text.rstrip())
+
+
+def _print(text: str) -> None:
+    try:
+        print(text)
+    except UnicodeEncodeError:
+        print(text.encode("ascii", "replace").decode())
 
 
 def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> None:

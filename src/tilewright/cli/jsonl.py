@@ -25,6 +25,9 @@ MAX_LINE_BYTES: Final = 1 << 20
 _SKIP_BYTES: Final = 1 << 16
 """Piece size in which the rest of a line that is too long is passed over, never held whole."""
 
+_MOST_SKIPPED: Final = 1 << 30
+"""Bytes of one line that are passed over before the stream is given up: a device such as /dev/zero never ends one."""
+
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -50,10 +53,12 @@ def open_stream(
         yield stream
 
 
-def read_lines(stream: BinaryIO, limit: int = MAX_LINE_BYTES) -> Iterator[tuple[int, bytes | LineError]]:
+def read_lines(
+    stream: BinaryIO, limit: int = MAX_LINE_BYTES, most: int = _MOST_SKIPPED
+) -> Iterator[tuple[int, bytes | LineError]]:
     """(number from 1, line) of every line that is not blank; a line over `limit` bytes as the LineError to answer.
 
-    At most `limit` + 1 bytes of a line are in memory at a time.
+    At most `limit` + 1 bytes of a line are in memory at a time; a line that goes on for `most` more ends the stream.
     """
     number = 0
     while data := stream.readline(limit + 1):
@@ -61,9 +66,14 @@ def read_lines(stream: BinaryIO, limit: int = MAX_LINE_BYTES) -> Iterator[tuple[
         if number == 1 and data.startswith(_BOM):
             data = data[len(_BOM) :]
         if len(data) > limit and not data.endswith(b"\n"):
+            skipped = 0
             while (rest := stream.readline(_SKIP_BYTES)) and not rest.endswith(b"\n"):
-                pass
-            yield number, LineError("line", f"Line {number} is longer than {limit:,} bytes; a config is an object.")
+                skipped += len(rest)
+                if skipped > most:
+                    message = f"Line {number} does not end within {most:,} bytes; nothing after it is read."
+                    yield number, LineError("line", message)
+                    return
+            yield number, LineError("line", f"Line {number} is longer than {limit:,} bytes; write one object a line.")
         elif not data.isspace() and data:
             yield number, data
 

@@ -42,6 +42,8 @@ def test_a_layer_without_gates_takes_the_table_of_such_layers() -> None:
         ({"inter": 5}, "inter"),
         ({"checkpoint": "nope"}, "checkpoint"),
         ({"checkpoint": ["nvfp4"]}, "checkpoint"),
+        ({"tp": 3}, "tp"),
+        ({"ep": 3}, "ep"),
     ],
 )
 def test_what_does_not_go_with_a_model_is_named(more: dict[str, object], field: str) -> None:

@@ -21,9 +21,11 @@ def moe_shard(
     if moe is None:
         raise InputError("model", f"{model.name} has no expert layers; give one that has, or the sizes themselves.")
     if tp < 1 or moe.inter % tp:
-        raise InputError("tp", f"--tp {tp} does not divide the {moe.inter:,} columns of an expert of {model.name}.")
+        raise InputError(
+            "tp", f"--tp {tp} does not divide the {moe.inter:,} columns of an expert of {model.name}; give a divisor."
+        )
     if ep < 1 or moe.experts % ep:
-        raise InputError("ep", f"--ep {ep} does not divide the {moe.experts} experts of {model.name}.")
+        raise InputError("ep", f"--ep {ep} does not divide the {moe.experts} experts of {model.name}; give a divisor.")
     experts, note = moe.experts // ep, ""
     problems: list[MoeProblem] = []
     for count in tokens:

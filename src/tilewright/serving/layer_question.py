@@ -38,6 +38,8 @@ def with_layer_of_model(raw: dict[str, Any]) -> dict[str, Any]:
     if not kinds:
         raise InputError("model", f"{model.name} has no routed experts; ask for its GEMMs (op gemm) instead.")
     _, shape = max(kinds, key=lambda item: item[0])
+    _check_cut(model.name, "tp", raw.get("tp"), shape.inter, "columns of an expert")
+    _check_cut(model.name, "ep", raw.get("ep"), shape.experts, "experts")
     left = {key: value for key, value in raw.items() if key not in ("model", "checkpoint")}
     sizes: dict[str, Any] = {name: getattr(shape, name) for name in _SIZES}
     if left.get("dtype") is None:
@@ -51,6 +53,13 @@ def with_layer_of_model(raw: dict[str, Any]) -> dict[str, Any]:
     if not shape.gated and left.get("backend") is None:
         sizes["backend"] = NOT_GATED
     return {**left, **sizes}
+
+
+def _check_cut(model: str, field: str, ways: object, extent: int, what: str) -> None:
+    """Raises InputError where `ways` does not divide `extent`; what is no positive number is refused elsewhere."""
+    if isinstance(ways, int) and not isinstance(ways, bool) and ways > 0 and extent % ways:
+        msg = f"{field} {ways:,} does not divide the {extent:,} {what} of {model}; give a divisor."
+        raise InputError(field, msg)
 
 
 def _shape(model: Model, kind: LayerKind) -> MoeShape | None:

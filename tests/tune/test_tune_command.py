@@ -112,3 +112,17 @@ def test_without_a_gpu_the_space_is_still_pruned(capsys: pytest.CaptureFixture[s
     assert document["space"]["kept"] == 944
     assert document["results"] == []
     assert any("not run" in note or "only" in note for note in document["notes"])
+
+
+@pytest.mark.parametrize(
+    "more", [("--out", "x"), ("--devices", "1"), ("--ray", "auto"), ("--resume",), ("--budget", "9"), ("--store", "s")]
+)
+def test_what_needs_measurements_is_refused_where_none_are_made(
+    more: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They would otherwise be ignored without a word."""
+    common = ("tune", "moe", "--compile-only", "--gpu", "h200", "--model", "GLM-5", "--tokens", "1")
+    assert invoke([*common, "--tp", "8", *more]) == 2
+    assert f"{more[0]} needs measurements" in capsys.readouterr().err
+    assert invoke([*common, "--tp", "0"]) == 2
+    assert "--tp" in capsys.readouterr().err

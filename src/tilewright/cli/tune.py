@@ -60,8 +60,8 @@ def _devices(text: str | None) -> tuple[int, ...]:
     "moe", epilog="Example: tilewright tune moe --model GLM-5 --tp 8 --tokens 1,16,64 --compile-only --gpu h200"
 )
 @click.option("--model", metavar="NAME", help="Take the layer of this model (`tilewright models` lists them).")
-@click.option("--tp", type=int, default=1, show_default=True, help="With --model: tensor-parallel ways.")
-@click.option("--ep", type=int, default=1, show_default=True, help="With --model: expert-parallel ways.")
+@click.option("--tp", type=click.IntRange(1), default=1, show_default=True, help="With --model: tensor-parallel ways.")
+@click.option("--ep", type=click.IntRange(1), default=1, show_default=True, help="With --model: expert-parallel ways.")
 @click.option("--hidden", type=int, help="Hidden size.")
 @click.option("--inter", type=int, help="Intermediate size of one expert, of this GPU's shard.")
 @click.option("--experts", type=int, help="Experts on this GPU.")

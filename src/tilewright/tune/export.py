@@ -48,7 +48,7 @@ def check_format(layer: Layer, engine: str) -> Engine:
         label = "vLLM" if engine == "vllm" else "SGLang"
         msg = (
             f"{label} reads no tuned file for NVFP4 experts: its selector has no such format, and it is not its Triton "
-            "kernel that runs them, so that a file would change nothing; leave --format out."
+            "kernel that runs them, so that a file would change nothing; leave --out and --format out."
         )
         raise InputError("format", msg)
     if engine not in ENGINES:

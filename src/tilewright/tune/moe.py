@@ -110,8 +110,18 @@ def _ground(settings: Settings) -> _Ground:
     return _Ground(machine_of(device.entry), device.gpu, device, source, label, tuple(notes))
 
 
+_MEASURING: Final = {
+    "out": "--out", "devices": "--devices", "ray": "--ray", "resume": "--resume", "budget_s": "--budget",
+    "store": "--store",
+}  # fmt: skip
+"""Settings that mean nothing where nothing is measured, by the option that gives them."""
+
+
 def _checked(settings: Settings) -> Settings:
     """`settings` with its format and export checked, before anything is looked for."""
+    idle = [flag for name, flag in _MEASURING.items() if settings.compile_only and getattr(settings, name)]
+    if idle:
+        raise InputError(idle[0].strip("-"), f"{idle[0]} needs measurements, and --compile-only makes none: drop one.")
     dtype = check_kernel(settings.kernel, settings.layer.dtype)
     layer = check_layer(msgspec.structs.replace(settings.layer, dtype=dtype), settings.kernel)
     formats = settings.formats

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tilewright.libraries.flashinfer.cache_report
 from tilewright.errors import InputError
 from tilewright.libraries.flashinfer.autotune_cache import Tuner, acceptance, bucket, parse_cache, read_cache
 
@@ -87,3 +89,14 @@ def test_what_is_no_cache(tmp_path: Path) -> None:
     for path in (str(tmp_path), str(tmp_path / "none"), "a\0"):
         with pytest.raises(InputError, match="--cache"):
             read_cache(path)
+
+
+def test_a_field_that_is_not_compared_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A misspelt --running would otherwise be ignored; the sentence lists what this FlashInfer compares."""
+    report = tilewright.libraries.flashinfer.cache_report
+    monkeypatch.setattr(report, "read_tuner", lambda tree: NEW)
+    tree: Any = None
+    cache = parse_cache(cache_of(META), "f")
+    assert report.cache_report(tree, cache, "f", [], META, []).accepted.verdict == "yes"
+    with pytest.raises(InputError, match="cuda_version"):
+        report.cache_report(tree, cache, "f", [], {"cuda_versoin": "13.0"}, [])

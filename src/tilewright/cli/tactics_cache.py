@@ -102,7 +102,8 @@ def _show(report: CacheReport, out: Output) -> None:
         ]
         rows.append([item.op, item.rows, item.tactic, "; ".join(tiles[:3]) or item.problem])
     out.line()
-    out.table(("op", "M", "tactic", "kernel"), rows, right=(1,))
+    if rows:
+        out.table(("op", "M", "tactic", "kernel"), rows, right=(1,))
     for note in report.notes:
         out.line(note)
     if report.unread:

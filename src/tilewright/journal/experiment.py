@@ -56,7 +56,7 @@ def check(experiment: Experiment) -> Experiment:
     """
     for name in ("hypothesis", "change", "metric"):
         if not getattr(experiment, name).strip():
-            raise InputError(name, f"An experiment needs a {name}; it is empty.")
+            raise InputError(name, f"--{name} is empty; an experiment needs a text there.")
     for name in ("before", "after"):
         samples: list[float] = getattr(experiment, name)
         if not samples:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from tilewright.collectives.tree import SourceTree
+from tilewright.errors import InputError, shown
 from tilewright.libraries.flashinfer.autotune_cache import (
     Acceptance,
     CacheFile,
@@ -110,8 +111,16 @@ def cache_report(
     tree: SourceTree, cache: CacheFile, file: str, tactics: Sequence[Tactic], running: Mapping[str, str],
     wanted: Sequence[int],
 ) -> CacheReport:  # fmt: skip
-    """The report on `cache` for the FlashInfer of `tree`. `wanted`: numbers of tokens that the server runs."""
+    """The report on `cache` for the FlashInfer of `tree`. `wanted`: numbers of tokens that the server runs.
+
+    Raises:
+        InputError: `running` has a field that this FlashInfer does not compare.
+    """
     tuner = read_tuner(tree)
+    unknown = [name for name in running if name not in {*tuner.fields, "gpu", "flashinfer_version"}]
+    if unknown and tuner.fields:
+        msg = f"--running {shown(unknown[0])} is nothing that FlashInfer {tuner.version} compares; it compares "
+        raise InputError("running", f"{msg}{', '.join(tuner.fields)}.")
     environment = {"flashinfer_version": tuner.version, **running}
     chosen: list[Chosen] = []
     for entry in cache.entries:

@@ -40,8 +40,11 @@ def test_a_line_that_is_too_long_is_passed_over() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no /dev/zero here")
-def test_the_command_gives_an_endless_file_up(cli: Any, tmp_path: Path) -> None:
-    told = cli("results", "import", "/dev/zero", "--store", str(tmp_path / "s.sqlite"))
-    assert told.code == 2
-    assert "does not end" in told.err
-    assert not (tmp_path / "s.sqlite").exists()
+def test_commands_give_an_endless_device_up(cli: Any, tmp_path: Path) -> None:
+    store = tmp_path / "s.sqlite"
+    for words in (("results", "import", "/dev/zero", "--store", str(store)), ("explain", "/dev/zero")):
+        told = cli(*words)
+        assert told.code == 2
+        assert "'/dev/zero' is a device that never ends; give " in told.err
+    assert not store.exists()
+    assert cli("explain", "/dev/null").code == 0

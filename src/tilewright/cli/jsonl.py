@@ -6,10 +6,12 @@ answer that says so (DESIGN 4.2), and the next line follows. Blank lines are ski
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from stat import S_ISCHR
 from typing import Any, BinaryIO, Final, cast
 
 import msgspec
@@ -50,7 +52,15 @@ def open_stream(
         msg = f"{field}: {shown(source)} cannot be read ({reason}); give {wanted}, or -."
         raise InputError(field, msg) from None
     with stream:
+        if _is_endless(stream):
+            raise InputError(field, f"{field}: {shown(source)} is a device that never ends; give {wanted}, or -.")
         yield stream
+
+
+def _is_endless(stream: BinaryIO) -> bool:
+    """Whether it is a device such as /dev/zero: no terminal, and not the null device."""
+    found = os.fstat(stream.fileno())
+    return S_ISCHR(found.st_mode) and not stream.isatty() and found.st_rdev != Path(os.devnull).stat().st_rdev
 
 
 def read_lines(

@@ -132,3 +132,33 @@ def test_flags_that_a_tree_lacks_are_left_out() -> None:
     assert "max-num-seqs" not in line
     assert re.search(r"--tensor-parallel-size 2 ", line)
     assert base.parallel == Parallel(tp=2)
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_a_cache_that_nobody_knows_the_size_of_makes_no_claims(engine: str, cli: Any) -> None:
+    """DeepSeek V4: the line has the context that was asked, and nothing is said to fit."""
+    asked = ["--model", "DeepSeek-V4-Flash", "--gpu", "rtx-pro-6000-server", "--gpus", "4"]
+    got = cli("layout", *asked, "--engine", engine, "--context", "10000", "--json").json
+    first = got["layouts"][0]
+    assert first["kv_tokens"] is None
+    assert first["room"] == []
+    assert first["max_context"] == 10000
+    flag = "--context-length" if engine == "sglang" else "--max-model-len"
+    assert f"{flag} 10000 " in first["launch"]
+    made = cli("flags", engine, "--advise", *asked, "--context", "10000", "--concurrency", "16", "--json").json
+    assert made["kv_tokens"] is None
+    assert f"{flag} 10000 " in made["launch"]
+    for words in (["layout", *asked, "--engine", engine], ["flags", engine, "--advise", *asked]):
+        text = cli(*words).out
+        assert "not known" in text
+        for absurd in ("1,073,741,824", "4,294,967,296", " 0 tokens", " 0 bytes"):
+            assert absurd not in text
+
+
+@pytest.mark.parametrize("context", [1, 100, 255])
+def test_short_contexts_are_no_zero(context: int, cli: Any) -> None:
+    made = cli(
+        "flags", "vllm", "--advise", "--model", "DeepSeek-V4-Flash", "--gpu", "h200", "--gpus", "4", "--context",
+        str(context), "--json",
+    ).json  # fmt: skip
+    assert f"--max-model-len {context} " in made["launch"]

@@ -53,10 +53,12 @@ def print_advice(out: Output, made: Advice) -> None:
             for rate in made.rates
         ],
     )
+    cache = "how many tokens the cache holds is not known" if made.kv_tokens is None else ""
+    cache = cache or f"{made.kv_tokens:,} tokens of cache"
     out.line(
         f"First token of a prompt of {made.prompt_tokens:,}: {made.ttft_now_s:.2f} -> {made.ttft_s:.2f} s "
         f"({made.ttft_low_s:.2f} to {made.ttft_high_s:.2f}); "
-        f"{made.kv_tokens:,} tokens of cache, one request up to {made.max_context:,}."
+        f"{cache}, one request up to {made.max_context:,}."
     )
     out.line()
     checked = "accepted by" if made.launch_checked else "as far as it could be followed accepted by"

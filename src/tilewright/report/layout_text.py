@@ -52,7 +52,7 @@ def _speeds(out: Output, answer: LayoutAnswer, chosen: list[Layout]) -> None:
             short = "" if speed.running == speed.concurrency else "!"
             cells.append(f"{speed.tok_s:,.0f}{short}{star}")
         ttft = f"{layout.ttft_s:,.2f}" if layout.ttft_s is not None else ""
-        rows.append([layout.name, *cells, ttft, f"{layout.kv_tokens or 0:,}"])
+        rows.append([layout.name, *cells, ttft, "unknown" if layout.kv_tokens is None else f"{layout.kv_tokens:,}"])
     out.table(
         ["layout", *(f"c{count}" for count in counts), "TTFT s", "KV tokens"], rows,
         right=range(1, len(counts) + 3),
@@ -61,6 +61,11 @@ def _speeds(out: Output, answer: LayoutAnswer, chosen: list[Layout]) -> None:
     if any(speed.running < speed.concurrency for layout in chosen for speed in layout.speeds):
         marks.append("! its cache does not hold them all at once: the others wait")
     _say(out, f"tok/s of all requests together at {answer.context:,} tokens of context (modelled). {'; '.join(marks)}.")
+
+
+def _a_token(layout: Layout) -> str:
+    size = layout.kv_bytes_per_token
+    return "bytes a token not known" if size is None else f"{size:,} bytes a token"
 
 
 def _memory(out: Output, answer: LayoutAnswer, best: Layout, parts: Parts) -> None:
@@ -75,10 +80,14 @@ def _memory(out: Output, answer: LayoutAnswer, best: Layout, parts: Parts) -> No
         ["CUDA context and communication buffers", _gib(parts.context), "modelled, from a published log"],
         ["activations", _gib(parts.activations), "modelled"],
         ["CUDA graphs", _gib(parts.cuda_graphs), "modelled"],
-        ["KV cache", _gib(parts.kv), f"{best.kv_bytes_per_token or 0:,} bytes a token"],
+        ["KV cache", _gib(parts.kv), _a_token(best)],
         ["nobody counts on", _gib(parts.free), ""],
     ]
     out.table(["part", "GiB", ""], rows, right=[1])
+    if best.kv_tokens is None:
+        asked = f"the launch line has the {best.max_context or 0:,} that were asked"
+        _say(out, f"Cache: how many tokens it holds is not known; {asked}.")
+        return
     held = ", ".join(f"{room.requests:,} of {room.context:,}" for room in best.room)
     _say(out, f"Cache: {best.kv_tokens or 0:,} tokens{_sharing(best)}. Requests that fit by tokens each: {held}.")
 

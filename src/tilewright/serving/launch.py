@@ -52,10 +52,11 @@ def served_name(model: Model, checkpoint: Checkpoint) -> str:
 
 
 def context_length(model: Model, memory: ServerMemory, wanted: int = 0) -> int:
-    """Tokens of context that one request may have: at most what the cache holds, and what the model was made for."""
+    """Tokens of context that one request may have: at most what the cache holds, and what the model was made for.
+    `wanted`: what the load needs, which is never rounded off, and all where nobody knows what the cache holds."""
     room = memory.kv_tokens if memory.cache is not None else wanted or model.context
     limit = min(room, model.context) if model.context else room
-    return max(0, limit // _ROUND * _ROUND)
+    return max(0, limit // _ROUND * _ROUND or limit, min(wanted, limit))
 
 
 def servers(scenario: Scenario) -> int:
@@ -183,7 +184,7 @@ def launch_line(scenario: Scenario, memory: ServerMemory, requests: int, flags: 
     """
     engine, parallel = scenario.engine, scenario.parallel
     name = served_name(scenario.model, scenario.checkpoint)
-    length = context_length(scenario.model, memory)
+    length = context_length(scenario.model, memory, scenario.context)
     fraction = f"{memory.fraction:g}"
     value = str(flag_requests(scenario, requests))
     flags = flags if flags is not None else packaged_flags(engine, scenario.engine_version)

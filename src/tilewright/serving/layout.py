@@ -364,7 +364,8 @@ def _fitting(
                 ranks[count][item.name],
             )
         )  # fmt: skip
-    longest = context_length(scenario.model, memory)
+    longest = context_length(scenario.model, memory, context)
+    known = memory.cache is not None
     step = item.steps[at][1]
     limit = step.limit_s
     notes = [*item.split.notes, *launch_notes(scenario)]
@@ -378,10 +379,10 @@ def _fitting(
         why=_against(item, first, at),
         memory=_parts(memory),
         kv_bytes_per_token=memory.cache.per_token if memory.cache else None,
-        kv_tokens=memory.kv_tokens * scenario.parallel.attention_dp * scenario.copies,
+        kv_tokens=memory.kv_tokens * scenario.parallel.attention_dp * scenario.copies if known else None,
         kv_replicated=replicated(scenario) and scenario.parallel.dcp == 1,
         max_context=longest,
-        room=[Room(size, _capacity(scenario, memory, size)) for size in _CONTEXTS],
+        room=[Room(size, _capacity(scenario, memory, size)) for size in _CONTEXTS] if known else [],
         speeds=speeds,
         ttft_s=item.prefill.time_s,
         ttft_low_s=item.prefill.low_s,

@@ -68,7 +68,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     memory: Parts | None = None
     kv_bytes_per_token: int | None = None
     kv_tokens: int | None = None
-    """Tokens of cache over all copies of the attention."""
+    """Tokens of cache over all copies of the attention; None: how the model lays its cache out is not covered."""
     kv_replicated: bool = False
     max_context: int | None = None
     room: list[Room] = []

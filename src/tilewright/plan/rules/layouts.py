@@ -90,11 +90,7 @@ def run(target: Target) -> Iterator[Outcome]:
                 f"with {mine.name}{cost}. A ratio of two predictions is wrong by about {RATIO_ERROR * 100:.0f} %.",
                 "tilewright layout",
             ),
-            Evidence(
-                "exact",
-                f"Room for {best.kv_tokens or 0:,} tokens of cache instead of {mine.kv_tokens or 0:,}.",
-                "weights of the checkpoint and bytes a token of its cache",
-            ),
+            *_room(best, mine),
         ],
         cause=mine.why or f"{best.name} spends less of a step on what {mine.name} waits for.",
         fix=Fix("Start a second server this way and compare at your own load; keep the one that wins.", [best.launch]),
@@ -107,6 +103,13 @@ def run(target: Target) -> Iterator[Outcome]:
         confirm=f"tok/s and time to first token at {at} requests, both layouts on the same prompts.",
         undo=f"Start with {mine.name} again.",
     )
+
+
+def _room(best: Layout, mine: Layout) -> list[Evidence]:
+    if best.kv_tokens is None or mine.kv_tokens is None:
+        return []
+    text = f"Room for {best.kv_tokens:,} tokens of cache instead of {mine.kv_tokens:,}."
+    return [Evidence("exact", text, "weights of the checkpoint and bytes a token of its cache")]
 
 
 RULE = Rule(id="layouts", looks_at="layouts of the same GPUs", run=run)

@@ -284,7 +284,7 @@ def advise_state(context: Context, where: str, *, kv: str | None = None) -> Advi
     advise_all_reduce(context, found)
     judged = judge(context)
     scenario, memory = found.state.scenario, found.state.memory()
-    length = context_length(scenario.model, memory)
+    length = context_length(scenario.model, memory, load.context)
     own = context.present.whole("context") if context.present is not None else None
     if own is not None and load.context <= own <= length:
         length = own
@@ -309,7 +309,9 @@ def advise_state(context: Context, where: str, *, kv: str | None = None) -> Advi
         layout=layout_name(scenario.parallel, scenario.copies), layout_why=where, goal=context.goal,
         concurrency=load.concurrency, context=load.context, prompt_tokens=load.prompt,
         compared_with="your launch line" if context.present is not None else f"{context.named} by itself",
-        mem_fraction=found.state.fraction, kv_tokens=memory.kv_tokens * ranks_of(scenario), max_context=length,
+        mem_fraction=found.state.fraction,
+        kv_tokens=memory.kv_tokens * ranks_of(scenario) if memory.cache is not None else None,
+        max_context=length,
         ttft_now_s=first_token_s(now, load), ttft_s=first.time_s, ttft_low_s=first.low_s, ttft_high_s=first.high_s,
         rates=_rates(now, found.state, load), suggestions=_ranked(found.suggestions, dropped, load), left=found.left,
         judged=judged, environment=found.environment, launch=line, launch_checked=checked, notes=notes,

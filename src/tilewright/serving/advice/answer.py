@@ -125,8 +125,9 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=
     compared_with: str
     """What `now` is: your launch line, or the engine's defaults."""
     mem_fraction: float
-    kv_tokens: int
-    """Tokens of cache over all copies of the attention, as advised; modelled."""
+    kv_tokens: int | None
+    """Tokens of cache over all copies of the attention, as advised; modelled. None: how the model lays its cache out is
+    not covered."""
     max_context: int
     ttft_now_s: float
     ttft_s: float

@@ -101,6 +101,8 @@ def advise_share(context: Context, found: Found) -> None:
     words = [name, f"{best.fraction:g}"]
     memory = best.memory()
     tokens = f"{memory.kv_tokens:,} tokens of cache a rank"
+    if memory.cache is None:
+        tokens = f"{memory.kv / (1 << 30):.1f} GiB of cache a rank, which nobody knows the tokens of"
     if best is state:
         if given is not None and context.present is not None and context.present.share("memory_share") is not None:
             found.left.append(Left("memory_share", name, f"your line's {state.fraction:g} leaves {tokens}"))
@@ -176,6 +178,9 @@ def advise_cache_format(context: Context, found: Found) -> None:
         return
     if value is None:
         found.left.append(Left("kv_dtype", name, f"{context.named} has no FP8 cache"))
+        return
+    if state.memory().cache is None:
+        found.left.append(Left("kv_dtype", name, "how this model lays its cache out is not covered"))
         return
     try:
         layout = kv_layout_of(context.model, scenario.checkpoint, context.engine, scenario.sparse, "fp8")

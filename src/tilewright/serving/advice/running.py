@@ -52,6 +52,8 @@ def advise_requests(context: Context, found: Found) -> None:
         found.left.append(Left("max_requests", name, f"your line has {value} already"))
         return
     held = f"the cache has room for {room:,} of {load.context:,} tokens"
+    if found.state.memory().cache is None:
+        held = "how many of them the cache holds is not known"
     load_text = f"the load is {context.at}"
     if limit < wanted:
         why = (

@@ -143,3 +143,10 @@ def test_any_text_is_taken_apart_or_refused(parts: list[Any], between: str) -> N
     except InputError:
         return
     assert all(isinstance(word, str) for word in made.words)
+
+
+def test_a_release_that_is_not_packaged_is_named(cli: Any) -> None:
+    asked = ("flags", "vllm", "max-num-seqs", "--engine-version")
+    got = cli(*asked, "0.20.5")
+    assert "0.20.5 is not packaged: this is 0.17.0" in got.out + got.err
+    assert "not packaged" not in cli(*asked, "0.17.0").out

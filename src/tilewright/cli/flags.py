@@ -170,6 +170,8 @@ def _list(
         from tilewright.report.flags_text import print_flags
 
         print_flags(out, made, named=bool(names))
+        if root is None and engine_version is not None and engine_version != made.version:
+            out.note(f"{engine_version} is not packaged: this is {made.version}, the release nearest to it")
     if check and made.launch is not None and not made.launch.parses:
         click.get_current_context().exit(1)
 

@@ -112,8 +112,9 @@ def judge(runs: Sequence[Run], goal: Goal) -> tuple[list[Candidate], Verdict]:
     baseline = next((item for item in candidates if item.origin == "baseline"), None)
     over: Comparison | None = None
     if baseline is not None and baseline.number != leader.number and goal.metric in baseline.metrics:
-        # Planned before anything was measured, so not one of many: it stands without Holm's correction.
-        over = compare(baseline.number, starts(leader), starts(baseline))
+        # The leader was chosen by these same figures, so this comparison is one of many like the others.
+        corrected = [item for item in found if item.with_candidate == baseline.number]
+        over = corrected[0] if corrected else compare(baseline.number, starts(leader), starts(baseline))
     return candidates, Verdict(
         winner=leader.number if not tied else None,
         leader=leader.number,
@@ -168,7 +169,9 @@ def _said(
     if baseline is not None and baseline.number == leader.number:
         text += " The best is the baseline itself: change nothing."
     elif over is not None:
-        sure = "" if over.significant else ", which is within the noise"
+        alone = over.low_pct is not None and over.high_pct is not None and not over.low_pct <= 0 <= over.high_pct
+        doubt = f", not significant among {len(rivals):,} comparisons" if alone else ", which is within the noise"
+        sure = "" if over.significant else doubt
         text += f" Against the baseline: {_gain(over, goal)}{sure}."
     elif baseline is not None:
         text += f" The baseline could not be compared: {STATUSES.get(baseline.status, baseline.status)}."  # type: ignore[arg-type]

@@ -39,3 +39,13 @@ def test_a_flag_without_its_value_names_the_help_of_its_command(cli: Any) -> Non
     result = cli("fit", "--tile")
     assert result.code == 2
     assert "tilewright fit --help" in result.err
+
+
+def test_a_long_path_is_shown_with_its_files_name() -> None:
+    from tilewright.errors import MAX_SHOWN, shown
+
+    path = shown("/srv/" + "folder/" * 30 + "plan.html")
+    assert len(path) == MAX_SHOWN
+    assert path.startswith("'/srv/")
+    assert path.endswith("/plan.html'")
+    assert shown("x" * 300).endswith("xxx...")

@@ -34,9 +34,15 @@ MAX_SHOWN = 80
 
 
 def shown(value: object) -> str:
-    """`value` as a message may repeat it: its repr, cut to `MAX_SHOWN` characters, control characters escaped."""
+    """`value` as a message may repeat it: its repr, cut to `MAX_SHOWN` characters, control characters escaped.
+
+    A path loses its middle: the file's name is what its reader looks for.
+    """
     text = repr(value)
-    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."
+    if len(text) <= MAX_SHOWN:
+        return text
+    head = MAX_SHOWN // 4 if isinstance(value, str) and "/" in value else MAX_SHOWN - 3
+    return text[:head] + "..." + text[len(text) - (MAX_SHOWN - 3 - head) :]
 
 
 def nearest(name: str, legal: Iterable[str], count: int = 3) -> list[str]:

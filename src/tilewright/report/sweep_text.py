@@ -53,7 +53,7 @@ def print_sweep(out: Output, found: SweepDocument) -> None:
         by_number = {run.number: run for run in found.runs}
         for item in failed:
             run = [by_number[n] for n in item.runs if by_number[n].outcome.status != "measured"][-1]
-            out.line(f"  {item.number} ({told(item.assignment)}): {STATUSES[run.outcome.status]}. {run.outcome.reason}")
+            out.line(f"  {item.number} ({told(item.assignment)}): {run.outcome.reason or STATUSES[run.outcome.status]}")
             for said in run.outcome.explained:
                 out.line(f"    > {said.line}")
                 for text in (said.cause, said.fix):

@@ -275,7 +275,7 @@ def _loop(question: Question, rig: Rig, state: State, steps: Steps) -> str | Non
         _keep_result(question, rig, run)
         steps.add(run)
         if outcome.status != "measured":
-            question.progress(f"    {STATUSES[outcome.status]}: {outcome.reason}")
+            question.progress(f"    {outcome.status}: {outcome.reason or STATUSES[outcome.status]}")
             for item in outcome.explained:
                 question.progress(f"    {item.title}: {item.line[:200]}")
         failures = failures + 1 if outcome.status == "generator_failed" else 0

@@ -108,8 +108,10 @@ class Server:
         self.chunk(writer, b"data: [DONE]\n\n")
         writer.write(b"0\r\n\r\n")
 
-    def event(self, writer: asyncio.StreamWriter, value: object) -> None:
-        self.chunk(writer, b"data: " + json.dumps(value).encode() + b"\n\n")
+    def event(self, writer: asyncio.StreamWriter, value: dict) -> None:
+        chat = any("delta" in choice for choice in value["choices"])
+        head = {"id": "x", "object": "chat.completion.chunk" if chat else "text_completion", "model": self.args.name}
+        self.chunk(writer, b"data: " + json.dumps({**head, **value}).encode() + b"\n\n")
 
     def chunk(self, writer: asyncio.StreamWriter, data: bytes) -> None:
         writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")

@@ -142,7 +142,7 @@ def main() -> None:
     if args.children:
         # One in a session of its own that ignores every polite signal, with a child: what a careless engine leaves.
         script = "import os,signal,time;[signal.signal(s,signal.SIG_IGN) for s in (2,15,1)];os.fork();time.sleep(600)"
-        subprocess.Popen([sys.executable, "-c", script, "left-by-fake-server"], start_new_session=True)
+        subprocess.Popen([sys.executable, "-c", script, args.name], start_new_session=True)
     if args.block_size % 8:
         print(f"ValueError: No common block size for {args.block_size}.", flush=True)
         sys.exit(1)

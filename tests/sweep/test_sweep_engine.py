@@ -40,7 +40,7 @@ def test_ten_configurations_two_failing_a_kill_and_a_resume(tmp_path: Path) -> N
     ids=["closed", "open"],
 )
 def test_the_light_client_agrees_with_aiperf(tmp_path: Path, load: Load) -> None:
-    """Against a server whose pace is a clock's: on few cores AIPerf's own processes would slow a server that computes."""
+    """Against a server whose pace is a clock's: on few cores AIPerf would slow one that computes."""
     aiperf, model = os.environ.get("TILEWRIGHT_AIPERF"), os.environ["TILEWRIGHT_MODEL"]
     if not aiperf:
         pytest.skip("no $TILEWRIGHT_AIPERF")
@@ -55,5 +55,5 @@ def test_the_light_client_agrees_with_aiperf(tmp_path: Path, load: Load) -> None
         process.kill()
     for key in ("output_tok_s", "requests_s", "mean_e2e_s", "mean_tpot_s"):
         assert own[key] == pytest.approx(other[key], rel=0.08), (own, other)
-    assert own["mean_ttft_s"] == pytest.approx(other["mean_ttft_s"], abs=0.015)
+    assert own["mean_ttft_s"] == pytest.approx(other["mean_ttft_s"], abs=0.03)
     assert own["error_rate"] == other["error_rate"] == 0

@@ -47,6 +47,7 @@ def sweep(cli: Any, folder: Path, space: str, *more: str) -> Any:
 
 
 def left_running(mark: str) -> list[str]:
+    """Processes that have `mark` among their words: the name of a server, which no other test's is called."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
@@ -60,7 +61,7 @@ def left_running(mark: str) -> list[str]:
 
 def test_the_better_flag_wins_failures_are_typed_and_explained(cli: Any, tmp_path: Path) -> None:
     flags = {"slots": [1, 6], "fault": {"values": ["none", "die_starting", "die_loaded"], "when": {"slots": [6]}}}
-    space = space_file(tmp_path, flags, "--step-ms", "5", "--name", "typed", baseline={"slots": 1})
+    space = space_file(tmp_path, flags, "--step-ms", "5", "--name", str(tmp_path), baseline={"slots": 1})
     found = sweep(cli, tmp_path, space).json
     by_state = {(c["assignment"].get("slots"), c["assignment"].get("fault")): c for c in found["candidates"]}
     assert by_state[6, "none"]["number"] == found["verdict"]["leader"]
@@ -75,7 +76,7 @@ def test_the_better_flag_wins_failures_are_typed_and_explained(cli: Any, tmp_pat
     assert "illegal memory access" in said["died_loaded"][0]["line"]
     assert found["space_size"] == 4
     assert "--slots 6" in found["launch"]
-    assert left_running(FAKE) == []
+    assert left_running(str(tmp_path)) == []
     listed = cli("results", "list", "--store", str(tmp_path / "s.sqlite"), "--json").json["results"]
     assert sorted(r["result"]["status"] for r in listed) == ["failed", "failed", "ok", "ok", "ok"]
 
@@ -117,7 +118,7 @@ def test_a_failure_of_every_candidate_alike_ends_it_early(cli: Any, tmp_path: Pa
 
 def test_killed_with_sigkill_it_leaves_nothing_and_resumes(cli: Any, tmp_path: Path) -> None:
     flags = {"slots": [2, 3], "block-size": {"values": [16, 7], "when": {"slots": [2]}}}
-    words = ("--children", "--name", "killed", "--step-ms", "3")
+    words = ("--children", "--name", str(tmp_path), "--step-ms", "3")
     space = space_file(tmp_path, flags, *words, load={"requests": 30, "timeout_s": 30})
     store = tmp_path / "s.sqlite"
     command = [
@@ -131,12 +132,13 @@ def test_killed_with_sigkill_it_leaves_nothing_and_resumes(cli: Any, tmp_path: P
             seen.append(line)
             if line.startswith("    1/2") and any(text.startswith("[2]") for text in seen):
                 break
-        assert left_running("left-by-fake-server"), "".join(seen)
+        # The server, its supervisor, and the two that left the server's session.
+        assert len(left_running(str(tmp_path))) == 4, "".join(seen)
         os.kill(process.pid, signal.SIGKILL)
     end = time.monotonic() + 15
-    while (left_running("left-by-fake-server") or left_running(FAKE)) and time.monotonic() < end:
+    while left_running(str(tmp_path)) and time.monotonic() < end:
         time.sleep(0.1)
-    assert left_running("left-by-fake-server") == left_running(FAKE) == []
+    assert left_running(str(tmp_path)) == []
     found = sweep(cli, tmp_path, space, "--resume")
     assert "1 runs kept, 1 cut off and repeated" in found.err
     numbers = [run["number"] for run in found.json["runs"]]
@@ -149,7 +151,7 @@ def test_killed_with_sigkill_it_leaves_nothing_and_resumes(cli: Any, tmp_path: P
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_it_stops_its_server_and_says_how_to_go_on(tmp_path: Path, number: int) -> None:
-    space = space_file(tmp_path, {"slots": [1, 2]}, "--name", "stopped-early", load={"requests": 400, "timeout_s": 60})
+    space = space_file(tmp_path, {"slots": [1, 2]}, "--name", str(tmp_path), load={"requests": 400, "timeout_s": 60})
     command = [
         sys.executable, "-m", "tilewright", "sweep", "--engine", "openai", "--space", space, "--goal", GOAL,
         "--store", str(tmp_path / "s.sqlite"), "--load-generator", "own",
@@ -164,7 +166,7 @@ def test_interrupted_it_stops_its_server_and_says_how_to_go_on(tmp_path: Path, n
     assert process.returncode == 2
     assert rest.strip().splitlines()[-1].endswith("Go on with --resume."), rest
     assert "Traceback" not in rest, rest
-    assert left_running("stopped-early") == []
+    assert left_running(str(tmp_path)) == []
 
 
 @contextmanager

@@ -50,7 +50,9 @@ class Server:
 
     def plain(self, writer: asyncio.StreamWriter, status: int, body: bytes, kind: str = "application/json") -> None:
         writer.write(
-            f"HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+            f"HTTP/1.1 {status} X\r\nConnection: close\r\nContent-Type: {kind}\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n".encode()
+            + body
         )
 
     async def answer(self, method: str, path: str, body: bytes, writer: asyncio.StreamWriter) -> None:
@@ -90,7 +92,10 @@ class Server:
         size = len(prompt) if isinstance(prompt, list) and not chat else 10
         async with self.slots:
             self.running += 1
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+            writer.write(
+                b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: text/event-stream\r\n"
+                b"Transfer-Encoding: chunked\r\n\r\n"
+            )
             total = ask["max_tokens"]
             for index in range(total):
                 await asyncio.sleep(self.args.step_ms / 1e3)

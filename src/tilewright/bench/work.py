@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Final
 
@@ -155,21 +156,14 @@ def attempt(job: Job, torch: Any) -> Outcome:
         return Outcome(status="failed", note=sentence(error), fatal=True)
 
 
-def main() -> None:
-    """Answer jobs until stdin ends or a measurement fails."""
+def serve(answer: Callable[[Job], Outcome]) -> None:
+    """Answer jobs, one a line on stdin, one outcome a line on stdout, until stdin ends or an outcome is fatal."""
     # Libraries print; what they print must not get between the outcomes.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     decoder = msgspec.json.Decoder(Job)
-    torch = import_module("torch")
     for text in sys.stdin.buffer:
-        job = decoder.decode(text)
-        if job.kind == "allreduce":
-            from tilewright.bench.allreduce import measure_rank
-
-            outcome = measure_rank(job, torch)
-        else:
-            outcome = attempt(job, torch)
+        outcome = answer(decoder.decode(text))
         answers.write(msgspec.json.encode(outcome) + b"\n")
         answers.flush()
         if outcome.fatal:
@@ -178,5 +172,15 @@ def main() -> None:
     os._exit(0)  # a faulted context may hang in its own clean-up
 
 
+def measured(job: Job) -> Outcome:
+    """The outcome of one measurement."""
+    torch = import_module("torch")
+    if job.kind == "allreduce":
+        from tilewright.bench.allreduce import measure_rank
+
+        return measure_rank(job, torch)
+    return attempt(job, torch)
+
+
 if __name__ == "__main__":
-    main()
+    serve(measured)

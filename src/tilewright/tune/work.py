@@ -7,18 +7,14 @@ context ends the process.
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from tilewright.bench.job import Job, Outcome
-from tilewright.bench.work import sentence
+from tilewright.bench.work import sentence, serve
 from tilewright.errors import TilewrightError
 from tilewright.triton_.extract import Kernel
 from tilewright.tune.clock import Clock
@@ -130,28 +126,21 @@ def fault_of(error: Exception) -> str:
 
 def main() -> None:
     """Answer jobs until stdin ends or the CUDA context is lost."""
-    # Libraries print; what they print must not get between the outcomes.
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    decoder = msgspec.json.Decoder(Job)
     bench: Bench | None = None
-    for text in sys.stdin.buffer:
-        job = decoder.decode(text)
+
+    def answer(job: Job) -> Outcome:
+        nonlocal bench
         try:
             if bench is None:
                 torch = import_module("torch")
                 torch.cuda.set_device(job.device)
                 torch.backends.cuda.matmul.allow_tf32 = False
                 bench = Bench(torch)
-            outcome = bench.attempt(job)
+            return bench.attempt(job)
         except (TilewrightError, RuntimeError, ImportError) as error:  # no GPU, no torch: nothing can be measured
-            outcome = Outcome(status="refused", note=sentence(error), figures={"fault": "setup"}, fatal=True)
-        answers.write(msgspec.json.encode(outcome) + b"\n")
-        answers.flush()
-        if outcome.fatal:
-            break
-    answers.flush()
-    os._exit(0)  # a faulted context may hang in its own clean-up
+            return Outcome(status="refused", note=sentence(error), figures={"fault": "setup"}, fatal=True)
+
+    serve(answer)
 
 
 if __name__ == "__main__":

@@ -134,6 +134,18 @@ def too_old(capability: Capability, least: Capability, what: str) -> str | None:
     return f"{what} needs compute capability {least[0]}.{least[1]}, this GPU has {capability[0]}.{capability[1]}"
 
 
+def by_kind(gemm: Callable[[Any, Any, int], Prepared], moe: Callable[[Any, Any, int], Prepared]) -> Prepare:
+    """What prepares a GEMM with `gemm` and an expert layer with `moe`: all that most backends' `formats` name."""
+
+    def prepare(problem: Problem, torch: Any, copies: int) -> Prepared:
+        if isinstance(problem, GemmProblem):
+            return gemm(problem, torch, copies)
+        assert isinstance(problem, MoeProblem)
+        return moe(problem, torch, copies)
+
+    return prepare
+
+
 def answers_checked(calls: Sequence[Callable[[], Any]], answer: Callable[[], Any], torch: Any) -> Callable[[], Error]:
     """A check of the first and the last call against `answer()`: the worse of both."""
 

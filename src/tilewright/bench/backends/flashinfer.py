@@ -16,6 +16,7 @@ from tilewright.bench.backends.base import (
     UnsupportedError,
     accepted,
     answers_checked,
+    by_kind,
     entry,
     needs,
     not_found,
@@ -30,7 +31,7 @@ from tilewright.bench.operands import (
     moe_operands,
     tiled_scales,
 )
-from tilewright.bench.problem import W4A4, GemmProblem, MoeProblem, Problem
+from tilewright.bench.problem import W4A4, GemmProblem, MoeProblem
 from tilewright.bench.reference import E2M1, E4M3_MOST
 
 PACKAGE: Final = "flashinfer-python"
@@ -130,14 +131,6 @@ def _moe(problem: MoeProblem, torch: Any, copies: int) -> Prepared:
     return Prepared(calls, answers_checked(calls, lambda: moe_answer(torch, o), torch), config)
 
 
-def prepare(problem: Problem, torch: Any, copies: int) -> Prepared:
-    """The calls of `problem` on torch's current device. Raises UnsupportedError where this release or GPU cannot."""
-    if isinstance(problem, GemmProblem):
-        return _gemm(problem, torch, copies)
-    assert isinstance(problem, MoeProblem)
-    return _moe(problem, torch, copies)
-
-
 def missing(capability: Capability) -> str | None:
     return not_found("flashinfer", PACKAGE) or too_old(capability, (8, 9), "FP8 in FlashInfer")
 
@@ -146,6 +139,6 @@ BACKEND = Backend(
     name="flashinfer",
     formats={"gemm": ("bf16", "fp8", W4A4), "moe": ("bf16", W4A4)},
     missing=missing,
-    prepare=prepare,
+    prepare=by_kind(_gemm, _moe),
     package=PACKAGE,
 )

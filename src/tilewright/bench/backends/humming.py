@@ -12,10 +12,10 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
-from tilewright.bench.backends.base import Backend, Capability, Prepared, answers_checked, not_found, too_old
+from tilewright.bench.backends.base import Backend, Capability, Prepared, answers_checked, by_kind, not_found, too_old
 from tilewright.bench.backends.torch_ import Grouped, grouped_layer
 from tilewright.bench.operands import Nvfp4, gemm_answer, gemm_operands, moe_answer, moe_operands
-from tilewright.bench.problem import GemmProblem, MoeProblem, Problem
+from tilewright.bench.problem import GemmProblem, MoeProblem
 
 CHECKPOINT: Final = {"quant_method": "modelopt", "quant_algo": "nvfp4"}
 """ModelOpt's tensors: packed codes, scales in row order, a global factor (humming/schema/modelopt.py)."""
@@ -59,14 +59,6 @@ def _moe(problem: MoeProblem, torch: Any, copies: int) -> Prepared:
     return Prepared(calls, answers_checked(calls, lambda: moe_answer(torch, o), torch), config)
 
 
-def prepare(problem: Problem, torch: Any, copies: int) -> Prepared:
-    """The calls of `problem` on torch's current device."""
-    if isinstance(problem, GemmProblem):
-        return _gemm(problem, torch, copies)
-    assert isinstance(problem, MoeProblem)
-    return _moe(problem, torch, copies)
-
-
 def missing(capability: Capability) -> str | None:
     return not_found("humming", "humming-kernels") or too_old(capability, (8, 0), "bf16 in Humming")
 
@@ -75,6 +67,6 @@ BACKEND = Backend(
     name="humming",
     formats={"gemm": ("nvfp4",), "moe": ("nvfp4",)},
     missing=missing,
-    prepare=prepare,
+    prepare=by_kind(_gemm, _moe),
     package="humming-kernels",
 )

@@ -14,12 +14,13 @@ from tilewright.bench.backends.base import (
     UnsupportedError,
     accepted,
     answers_checked,
+    by_kind,
     entry,
     not_found,
     too_old,
 )
 from tilewright.bench.operands import copied, gemm_answer, gemm_operands, moe_answer, moe_operands
-from tilewright.bench.problem import GemmProblem, MoeProblem, Problem
+from tilewright.bench.problem import GemmProblem, MoeProblem
 
 PACKAGE: Final = "sglang"
 FUSED: Final = (
@@ -71,18 +72,14 @@ def _moe(problem: MoeProblem, torch: Any, copies: int) -> Prepared:
     return Prepared(calls, answers_checked(calls, lambda: moe_answer(torch, o), torch), config)
 
 
-def prepare(problem: Problem, torch: Any, copies: int) -> Prepared:
-    """The calls of `problem` on torch's current device. Raises UnsupportedError where this release cannot."""
-    if isinstance(problem, MoeProblem):
-        return _moe(problem, torch, copies)
-    assert isinstance(problem, GemmProblem)
-    return _gemm(problem, torch, copies)
-
-
 def missing(capability: Capability) -> str | None:
     return not_found("sglang", PACKAGE) or too_old(capability, (8, 9), "FP8 in SGLang")
 
 
 BACKEND = Backend(
-    name="sglang", formats={"gemm": ("fp8",), "moe": ("bf16",)}, missing=missing, prepare=prepare, package=PACKAGE
+    name="sglang",
+    formats={"gemm": ("fp8",), "moe": ("bf16",)},
+    missing=missing,
+    prepare=by_kind(_gemm, _moe),
+    package=PACKAGE,
 )

@@ -7,9 +7,9 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from tilewright.bench.backends.base import Backend, Capability, Prepared, answers_checked, not_found, too_old
+from tilewright.bench.backends.base import Backend, Capability, Prepared, answers_checked, by_kind, not_found, too_old
 from tilewright.bench.operands import copied, gemm_answer, gemm_operands, moe_answer, moe_operands
-from tilewright.bench.problem import GemmProblem, MoeProblem, Problem
+from tilewright.bench.problem import GemmProblem, MoeProblem
 
 
 def _kernels() -> Any:
@@ -45,14 +45,6 @@ def _moe(problem: MoeProblem, torch: Any, copies: int) -> Prepared:
     return Prepared(calls, answers_checked(calls, lambda: moe_answer(torch, o), torch), config)
 
 
-def prepare(problem: Problem, torch: Any, copies: int) -> Prepared:
-    """The calls of `problem` on torch's current device."""
-    if isinstance(problem, GemmProblem):
-        return _gemm(problem, torch, copies)
-    assert isinstance(problem, MoeProblem)
-    return _moe(problem, torch, copies)
-
-
 def missing(capability: Capability) -> str | None:
     return (
         not_found("torch", "torch")
@@ -65,6 +57,6 @@ BACKEND = Backend(
     name="tilewright",
     formats={"gemm": ("nvfp4",), "moe": ("nvfp4",)},
     missing=missing,
-    prepare=prepare,
+    prepare=by_kind(_gemm, _moe),
     package="tilewright",
 )

@@ -15,13 +15,14 @@ from tilewright.bench.backends.base import (
     UnsupportedError,
     accepted,
     answers_checked,
+    by_kind,
     entry,
     needs,
     not_found,
     too_old,
 )
 from tilewright.bench.operands import copied, gemm_answer, gemm_operands, moe_answer, moe_operands, tiled_scales
-from tilewright.bench.problem import W4A4, GemmProblem, MoeProblem, Problem
+from tilewright.bench.problem import W4A4, GemmProblem, MoeProblem
 
 PACKAGE: Final = "vllm"
 OPS: Final = "vllm._custom_ops"
@@ -84,11 +85,7 @@ def _moe(problem: MoeProblem, torch: Any, copies: int) -> Prepared:
     return Prepared(calls, answers_checked(calls, lambda: moe_answer(torch, o), torch), {"call": "fused_experts"})
 
 
-def prepare(problem: Problem, torch: Any, copies: int) -> Prepared:
-    """The calls of `problem` on torch's current device. Raises UnsupportedError where this release or GPU cannot."""
-    if isinstance(problem, MoeProblem):
-        return _moe(problem, torch, copies)
-    assert isinstance(problem, GemmProblem)
+def _gemm(problem: GemmProblem, torch: Any, copies: int) -> Prepared:
     return _fp8(problem, torch, copies) if problem.dtype == "fp8" else _fp4(problem, torch, copies)
 
 
@@ -97,5 +94,9 @@ def missing(capability: Capability) -> str | None:
 
 
 BACKEND = Backend(
-    name="vllm", formats={"gemm": ("fp8", W4A4), "moe": ("bf16",)}, missing=missing, prepare=prepare, package=PACKAGE
+    name="vllm",
+    formats={"gemm": ("fp8", W4A4), "moe": ("bf16",)},
+    missing=missing,
+    prepare=by_kind(_gemm, _moe),
+    package=PACKAGE,
 )

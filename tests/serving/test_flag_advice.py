@@ -302,6 +302,8 @@ def test_the_command(cli: Any) -> None:
         (["--advise", "--model", "GLM-5-NVFP4"], "--gpu"),
         (["--advise", "--model", "no-such", "--gpu", "h200"], "no-such"),
         (["--advise", "--model", "GLM-5-NVFP4", "--gpu", "h200", "--gpus", "1"], "does not fit"),
+        (["--advise", "--model", "GLM-5-NVFP4", "--gpu", "h200", "--gpus", "0"], "gpus must be"),
+        (["--advise", "--model", "GLM-5-NVFP4", "--gpu", "h200", "--gpus", "0", "--tp", "8"], "gpus must be"),
         (["--advise", "--model", "GLM-5-NVFP4", "--gpu", "h200", "--gpus", "8", "--context", "9000000"], "context"),
         (["--advise", "--model", "GLM-5-NVFP4", "--gpu", "h200", "--gpus", "8", "--concurrency", "0"], "concurrency"),
         (["--advise", "--model", "GLM-5-NVFP4", "--gpu", "h200", "--gpus", "8", "--tp", "3"], "3"),

@@ -11,6 +11,7 @@ from typing import Final, TypedDict
 
 import msgspec
 
+from tilewright.cost.asking import check_whole
 from tilewright.errors import InputError, shown
 from tilewright.libraries.engine_flags.model import FlagSet
 from tilewright.models.memory import Parallel
@@ -88,8 +89,7 @@ def layout(
     requests to rank at (None: one for latency, the most that all fit for throughput). Raises InputError.
     """
     gpus = question.gpus
-    if type(gpus) is not int or not 1 <= gpus <= MAX_LAYOUT_GPUS:
-        raise InputError("gpus", f"gpus must be a whole number from 1 to {MAX_LAYOUT_GPUS:,}, not {shown(gpus)}.")
+    check_whole("gpus", gpus, MAX_LAYOUT_GPUS)
     _check(context, prompt_tokens or context, concurrency, slo_ttft_s, slo_tpot_s)
     asked = msgspec.structs.replace(
         question, gpus=1, tp=1, pp=1, ep=1, dcp=1, attention_dp=1, concurrency=1, context=context

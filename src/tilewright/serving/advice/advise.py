@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from tilewright.cost.asking import check_whole
 from tilewright.errors import InputError, shown
 from tilewright.libraries.engine_flags.concepts import concept
 from tilewright.libraries.engine_flags.model import FlagSet
@@ -26,7 +27,7 @@ from tilewright.serving.advice.room import (
 from tilewright.serving.advice.running import advise_graphs, advise_requests
 from tilewright.serving.advice.state import Load, State, default_state, first_token, first_token_s, outcome, ranks_of
 from tilewright.serving.launch import context_length, launch_notes
-from tilewright.serving.layout import CONCURRENCIES, layouts_of
+from tilewright.serving.layout import CONCURRENCIES, MAX_LAYOUT_GPUS, layouts_of
 from tilewright.serving.memory import layout_name
 from tilewright.serving.questions import MAX_CONCURRENCY, MAX_CONTEXT, DecodeQuestion
 from tilewright.serving.scenario import KV_NAMES, Scenario, moe_family, scenario_of
@@ -255,6 +256,7 @@ def advise(question: AdviceQuestion, flags: FlagSet) -> Advice:
     Raises InputError (UnknownNameError) for names that are not known, sizes that do not fit together, a launch line
     that cannot be split, and a load of which not one request fits.
     """
+    check_whole("gpus", question.gpus, MAX_LAYOUT_GPUS)
     present = read_present(flags, question.launch) if question.launch is not None else None
     scenario, where = _base(question, flags, present)
     now = present_state(scenario, flags, present, question.mem_fraction)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from tilewright.errors import InputError, shown
-
-MAX_BYTES: Final = 16 << 20
-"""A plan has a few hundred kilobytes."""
+from tilewright.plan.plan_file import read_plan_file
 
 
 class FindingHead(msgspec.Struct, frozen=True):
@@ -33,13 +29,4 @@ def read_plan(path: str) -> PlanHead:
     Raises:
         InputError: it cannot be read or is no plan.
     """
-    try:
-        with Path(path).open("rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
-        if len(raw) > MAX_BYTES:
-            raise InputError("plan", f"--plan {shown(path)} is too large to be a plan.json.")
-        return msgspec.json.decode(raw, type=PlanHead)
-    except (OSError, ValueError, RecursionError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        msg = f"--plan {shown(path)} is no plan.json of `tilewright plan` that can be read: {reason}."
-        raise InputError("plan", msg) from None
+    return read_plan_file(path, PlanHead, "plan")

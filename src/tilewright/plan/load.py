@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
-import msgspec
-
-from tilewright.errors import InputError, shown
 from tilewright.plan.finding import Plan
-
-MAX_BYTES: Final = 16 << 20
-"""A plan has a few hundred kilobytes."""
+from tilewright.plan.plan_file import read_plan_file
 
 
 def load_plan(path: str | Path) -> Plan:
@@ -20,16 +14,4 @@ def load_plan(path: str | Path) -> Plan:
     Raises:
         InputError: it cannot be read, or is no plan of this version.
     """
-    label = shown(str(path))
-    try:
-        with Path(path).open("rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
-        if len(raw) > MAX_BYTES:
-            raise InputError("from", f"--from {label} is too large to be a plan.json; pass one that `plan` wrote.")
-        return msgspec.json.decode(raw, type=Plan)
-    except (OSError, ValueError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
-        reason = getattr(error, "strerror", None) or str(error)[:200]
-        msg = f"--from {label} is no plan.json of this version that can be read: {reason}."
-        raise InputError("from", msg) from None
+    return read_plan_file(path, Plan, "from")

@@ -15,7 +15,10 @@ _OUR_SOURCES = ("nvfp4_grouped.cu", "nvfp4_route.cu")
 def source_digest(kernel: str, source: Any) -> str:
     """Digest of the kernel's text."""
     if kernel == "ours":
-        text = "".join(files("tilewright.kernels").joinpath(name).read_text() for name in _OUR_SOURCES)
+        from tilewright.kernels.launch import HEADERS
+
+        names = (*_OUR_SOURCES, *HEADERS)
+        text = "".join(files("tilewright.kernels").joinpath(name).read_text() for name in names)
     else:
         text = source.source
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -33,6 +33,9 @@ _UNSPECIALISED: Final = frozenset(
 """Integers that are handed over as they are: they are read once a program, outside of the loop, and one build then
 serves every layer and number of tokens."""
 _INT32: Final = (1 << 31) - 1
+SPARSE: Final = 4
+"""Experts a routed row from which vLLM's kernel, where it has `naive_block_assignment`, is given rows as they come
+instead of rows by expert (fused_moe.py, SPARSITY_FACTOR in `_prepare_expert_assignment`)."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,12 @@ def padded_rows(layer: Layer, tokens: int, block_m: int) -> int:
     return min(rows * block_m, most) if rows < layer.experts else most
 
 
+def row_by_row(kernel: Kernel, layer: Layer, tokens: int) -> bool:
+    """Whether the engine's launcher gives each routed row a block of its own, without sorting: what it does at decode
+    with many experts, by `SPARSE`."""
+    return "naive_block_assignment" in kernel.parameters and tokens * layer.topk * SPARSE <= layer.experts
+
+
 def grid(layer: Layer, tokens: int, part: Part, config: Config) -> int:
     """Programs of one launch."""
     n, _ = extents(layer, part)
@@ -112,7 +121,7 @@ def values_of(
     kernel: Kernel, layer: Layer, tokens: int, part: Part, given: Config, sm: int, tensors: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The value of each parameter of `kernel`. `tensors` holds what the pointers point to: `a`, `b`, `c`, `a_scale`,
-    `b_scale` (None where there is none), `weights`, `sorted`, `experts`, `padded`."""
+    `b_scale` (None where there is none), `weights`, `sorted` (None where `row_by_row`), `experts`, `padded`."""
     config = effective("vllm-fused-moe", layer, given)
     n, k = extents(layer, part)
     block = layer.block_shape or (0, 0)
@@ -131,7 +140,8 @@ def values_of(
         "stride_cn": 1, "stride_asm": groups, "stride_ask": 1 if groups else 0,
         "stride_bse": -(-n // block[0]) * groups if groups else 1 if fp8 else 0, "stride_bsk": 1 if groups else 0,
         "stride_bsn": groups, "group_n": block[0], "group_k": block[1],
-        "SPLIT_K": 1, "MUL_ROUTED_WEIGHT": part == "down", "use_fp8_w8a8": fp8,
+        "naive_block_assignment": row_by_row(kernel, layer, tokens), "SPLIT_K": 1,
+        "MUL_ROUTED_WEIGHT": part == "down", "use_fp8_w8a8": fp8,
         "even_Ks": k % config["BLOCK_SIZE_K"] == 0, "block_k_diviable": k % config["BLOCK_SIZE_K"] == 0,
         "compute_type": {"dtype": "bfloat16"}, "swap_ab": swap, "SWAP_AB": swap, "ROUTER_TOPK": 1,
         **{name: value for name, value in config.items() if name.startswith(("BLOCK", "GROUP"))},
@@ -153,14 +163,14 @@ def values_of(
     return out
 
 
-def pointers(layer: Layer) -> dict[str, Any]:
+def pointers(layer: Layer, *, sorted_rows: bool) -> dict[str, Any]:
     """What `values_of` takes for `tensors` where nothing is launched."""
     fp8 = layer.dtype.startswith("fp8")
     data, scale = Pointer("fp8e4nv" if fp8 else "bf16"), Pointer("fp32") if fp8 else None
     integer = Pointer("i32")
     return {
         "a": data, "b": data, "c": Pointer("bf16"), "a_scale": scale, "b_scale": scale, "weights": Pointer("fp32"),
-        "sorted": integer, "experts": integer, "padded": integer,
+        "sorted": integer if sorted_rows else None, "experts": integer, "padded": integer,
     }  # fmt: skip
 
 
@@ -169,7 +179,8 @@ def compilation(kernel: Kernel, layer: Layer, tokens: int, part: Part, config: C
     signature: dict[str, str] = {}
     constants: dict[str, Any] = {}
     divisible: list[str] = []
-    for name, value in values_of(kernel, layer, tokens, part, config, sm, pointers(layer)).items():
+    tensors = pointers(layer, sorted_rows=not row_by_row(kernel, layer, tokens))
+    for name, value in values_of(kernel, layer, tokens, part, config, sm, tensors).items():
         if name in kernel.constants or value is None:
             constants[name] = value
         elif isinstance(value, Pointer):

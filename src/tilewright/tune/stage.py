@@ -17,7 +17,7 @@ from tilewright.bench.timing import COLD_BYTES
 from tilewright.store.result import canonical
 from tilewright.tune.build import triton_kernel, use_cubin_cache
 from tilewright.tune.layer import Layer, Problem, fields_of, hit_experts, routing
-from tilewright.tune.moe_call import PARTS, Part, compilation, extents, grid, values_of
+from tilewright.tune.moe_call import PARTS, Part, compilation, extents, grid, row_by_row, values_of
 from tilewright.tune.space import Config
 
 MOST_TURNS: Final = 8
@@ -235,6 +235,11 @@ class Case:
             self.sorted[block_m] = made
         return self.sorted[block_m]
 
+    def as_they_come(self, block_m: int) -> list[tuple[Any, Any, Any]]:
+        """As `aligned`, where each routed row has a block of its own: no order of rows, the expert of each row."""
+        total = self.stage.torch.tensor([self.rows * block_m], dtype=self.stage.torch.int32, device=self.stage.device)
+        return [(None, ids.reshape(-1), total) for ids in self.ids]
+
 
 def triton_launches(case: Case, part: Part, kernel: Any, config: Config, sm: int) -> Launches:
     """The launches of an engine's kernel (or our Triton one). Raises what Triton raises."""
@@ -243,9 +248,11 @@ def triton_launches(case: Case, part: Part, kernel: Any, config: Config, sm: int
     compiled = triton_kernel(kernel.source, kernel.name, job)
     size = (grid(layer, case.tokens, part, config), 1, 1)
     launch = compiled[size]
+    block_m = config["BLOCK_SIZE_M"]
+    routes = case.as_they_come(block_m) if row_by_row(kernel, layer, case.tokens) else case.aligned(block_m)
     calls: list[Callable[[], Any]] = []
     for turn in range(max(case.turns, stage.copies)):
-        places, blocks, total = case.aligned(config["BLOCK_SIZE_M"])[turn % case.turns]
+        places, blocks, total = routes[turn % case.turns]
         tensors = {
             "a": case.inputs[part], "b": stage.weights[part][turn % stage.copies], "c": case.outputs[part],
             "a_scale": case.input_scales[part], "b_scale": stage.scales[part], "weights": case.router,

@@ -13,6 +13,8 @@ from tilewright.report.output import Output, output_options
 if TYPE_CHECKING:
     from tilewright.serving.advice import Advice
 
+_SCRIPTS = (".sh", ".bash", ".yaml", ".yml", ".txt", ".env")
+"""What a file that holds a launch command is called."""
 _ADVICE: tuple[Callable[[Any], Any], ...] = (
     click.option("--advise", is_flag=True, help="Which flags matter for --model on --gpu, with a launch line."),
     click.option(
@@ -52,8 +54,8 @@ def _advice_options(function: Any) -> Any:
 @click.option("--engine-version", metavar="X.Y.Z", help="Without --root: the packaged release nearest to it.")
 @click.option("--diff", metavar="OTHER_ROOT", help="What changed since the version in OTHER_ROOT.")
 @click.option("--uses", "show_uses", is_flag=True, help="Where the named flags' values are read; none: a no-op.")
-@click.option("--check-launch", "launch", metavar="COMMAND_OR_FILE", help="Does this launch command parse?")
-@click.option("--check", is_flag=True, help="Exit 1 when the launch command does not parse.")
+@click.option("--check-launch", "launch", metavar="COMMAND_OR_FILE", help="Is this launch command accepted?")
+@click.option("--check", is_flag=True, help="Exit 1 when the launch command is not accepted.")
 @_advice_options
 @output_options
 def command(
@@ -172,13 +174,13 @@ def _list(
         print_flags(out, made, named=bool(names))
         if root is None and engine_version is not None and engine_version != made.version:
             out.note(f"{engine_version} is not packaged: this is {made.version}, the release nearest to it")
-    if check and made.launch is not None and not made.launch.parses:
+    if check and made.launch is not None and not made.launch.accepted:
         click.get_current_context().exit(1)
 
 
 def _command(given: str, option: str) -> str:
     """The launch command itself, or the text of the file that holds it."""
-    from tilewright.errors import InputError
+    from tilewright.errors import InputError, shown
     from tilewright.libraries.engine_flags.command_line import MAX_COMMAND
 
     if " " in given or "\0" in given:
@@ -186,6 +188,8 @@ def _command(given: str, option: str) -> str:
     try:
         path = Path(given)
         if not path.is_file():
+            if "/" in given or path.suffix in _SCRIPTS:
+                raise InputError(option.replace("-", "_"), f"--{option}: there is no file {shown(given)}.")
             return given
         with path.open("rb") as stream:
             return stream.read(MAX_COMMAND + 1).decode("utf-8")

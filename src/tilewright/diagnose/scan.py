@@ -15,6 +15,7 @@ from typing import BinaryIO, Final
 
 from tilewright.diagnose.rules import Rule, compiled, needles
 from tilewright.errors import InputError, shown
+from tilewright.withheld import masked
 
 BLOCK_BYTES: Final = 1 << 20
 """Bytes that are searched at a time; a line may cross from one block to the next."""
@@ -232,7 +233,7 @@ def _known(result: Scan, rule: Rule, line: int, text: str) -> bool:
         return False
     hit = result.hits.get(rule.id)
     if hit is None:
-        hit = result.hits[rule.id] = Hit(rule, 0, line, line, text[:QUOTE])
+        hit = result.hits[rule.id] = Hit(rule, 0, line, line, masked(text)[:QUOTE])
     hit.count += 1
     hit.last_line = line
     figures = {key: value.strip() for key, value in found.groupdict().items() if value is not None}
@@ -256,7 +257,8 @@ def _note_unknown(result: Scan, line: int, text: str) -> None:
     if item is not None:
         item.count += 1
     elif len(result.unknown) < MAX_UNKNOWN:
-        result.unknown[key] = Unknown(key, 1, line, text[:QUOTE])
+        text = masked(text)
+        result.unknown[key] = Unknown(template_of(text), 1, line, text[:QUOTE])
         result.leads.add(lead)
     else:
         result.unknown_more += 1

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from importlib import resources
 
-PARTS = ("tools", "gpus", "host", "server", "metrics", "main")
+PARTS = (
+    "withheld", "observe/collector/tools", "observe/collector/gpus", "observe/collector/host",
+    "observe/collector/server", "observe/collector/metrics", "observe/collector/main",
+)  # fmt: skip
 """The collector's modules, each after those that it uses."""
-_OWN_IMPORT = re.compile(r"^from tilewright\.observe\.collector\.\w+ import [^\n(]*\n", re.M)
+_OWN_IMPORT = re.compile(r"^from tilewright\.(?:withheld|observe\.collector\.\w+) import [^\n(]*\n", re.M)
 _FUTURE = "from __future__ import annotations\n"
 _ENTRY = re.compile(r"\nif __name__ == .*\Z", re.S)
 _HEADER = '''"""One read-only snapshot of this host and its server, as JSON on standard output.
@@ -20,7 +23,7 @@ and the server's /metrics on this host; it changes nothing, and secrets (keys, t
 
 def script() -> str:
     """The whole collector as the source of one script."""
-    folder = resources.files("tilewright.observe.collector")
+    folder = resources.files("tilewright")
     pieces = [_HEADER, "\n", _FUTURE]
     for part in PARTS:
         text = folder.joinpath(f"{part}.py").read_text(encoding="utf-8")

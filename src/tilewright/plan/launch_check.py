@@ -54,9 +54,9 @@ def renamed(line: str, known: FlagSet) -> str:
 def refusal(line: str, known: FlagSet) -> str | None:
     """Why this version would refuse the launch line in `line`; None where it would not, or there is none in it."""
     judged = _judged(line, known)
-    if judged is None or judged.parses is not False:
+    if judged is None or judged.accepted is not False:
         return None
-    return next(item.message for item in judged.remarks if item.level == "error")
+    return next(item.message for item in judged.remarks if item.stops)
 
 
 def checked(drafts: list[Draft], target: Target) -> tuple[list[Draft], list[Rejected]]:

@@ -6,6 +6,7 @@ import json
 
 from tilewright.libraries.engine_flags.document import FlagsDocument
 from tilewright.libraries.engine_flags.launch import LaunchCheck
+from tilewright.libraries.engine_flags.limits import legal
 from tilewright.libraries.engine_flags.model import Flag
 from tilewright.report.output import Output
 
@@ -69,6 +70,8 @@ def _print_flag(out: Output, flag: Flag, *, idle: bool) -> None:
     if flag.choices is not None or flag.choices_text:
         text = ", ".join(str(item) for item in flag.choices or ()) or f"computed: {flag.choices_text}"
         out.line(f"  choices   {text}")
+    if flag.limits is not None:
+        out.line(f"  range     {legal(flag.limits)} ({flag.limits.stops}, {flag.limits.source})")
     out.line(f"  default   {_value(flag.default, flag.default_text)}")
     if idle:
         out.line("  unused    no other line of this version reads its value: it does nothing")
@@ -81,7 +84,9 @@ def _print_flag(out: Output, flag: Flag, *, idle: bool) -> None:
 
 def _print_launch(out: Output, made: LaunchCheck) -> None:
     verdict = {True: "parses", False: "does not parse", None: "may not parse (some declarations were not followed)"}
-    out.line(f"The launch command {verdict[made.parses]}; {len(made.given)} flags known.")
+    then = ", and the engine would refuse it" if made.accepted is False and made.parses is not False else ""
+    known = f"{len(made.given)} flag{'' if len(made.given) == 1 else 's'} known"
+    out.line(f"The launch command {verdict[made.parses]}{then}; {known}.")
     for remark in made.remarks:
         near = f" Nearest: {', '.join(remark.nearest)}." if remark.nearest else ""
         place = f" ({remark.place})" if remark.place else ""

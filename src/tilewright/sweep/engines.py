@@ -7,6 +7,7 @@ The flags that a sweep sets itself, and the paths and fields of each server's AP
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tilewright.errors import InputError, shown
-from tilewright.libraries.engine_flags import Flag, FlagSet, engine_flags
+from tilewright.libraries.engine_flags import Flag, FlagSet, Remark, check_launch, engine_flags
 from tilewright.sweep.space import Space, value_text
 
 __all__ = ["ENGINES", "Engine", "Installed", "check_space", "command_of", "find_engine", "flag_words"]
@@ -208,11 +209,11 @@ def check_space(installed: Installed, space: Space) -> list[str]:
             raise InputError("space", msg)
     warnings: dict[str, None] = {}
     for name, value in _every_value(space):
-        for level, message in _judge(known, name, value):
-            if level == "error":
-                raise InputError("space", f"The space file, by {version}'s own flags: {message}")
-            if level == "warning":
-                warnings[message] = None
+        for remark in _judge(known, name, value):
+            if remark.stops:
+                raise InputError("space", f"The space file, by {version}'s own flags: {remark.message}")
+            if remark.level == "warning":
+                warnings[remark.message] = None
     return list(warnings)
 
 
@@ -227,25 +228,22 @@ def _every_value(space: Space) -> list[tuple[str, Any]]:
     return out
 
 
-def _judge(known: FlagSet, name: str, value: Any) -> list[tuple[str, str]]:
-    """What the engine's parser makes of one flag with one value."""
-    import shlex
-
-    from tilewright.libraries.engine_flags.launch import check_launch
-
+def _judge(known: FlagSet, name: str, value: Any) -> list[Remark]:
+    """What the engine makes of one flag with one value."""
     spelt = name if name.startswith("-") else f"--{name}"
     flag = known.get(spelt)
     assert flag is not None
     if value is True and flag.kind in ("value", "values"):
-        return [("error", f"{spelt} needs a value, and true is none.")]
+        return [Remark("error", spelt, f"{spelt} needs a value, and true is none.")]
     if value is False and flag.kind in ("value", "values", "optional"):
-        return [("error", f"{spelt} takes a value, and false is none; to leave it out, write or_unset = true.")]
+        message = f"{spelt} takes a value, and false is none; to leave it out, write or_unset = true."
+        return [Remark("error", spelt, message)]
     if value is not None and not isinstance(value, bool) and flag.kind in ("switch", "bool"):
-        return [("error", f"{spelt} is a switch: it is true or false, not {shown(value)}.")]
+        return [Remark("error", spelt, f"{spelt} is a switch: it is true or false, not {shown(value)}.")]
     words = flag_words(name, value, flag)
     if not words:
         return []
     program = ["vllm", "serve", "MODEL"] if known.engine == "vllm" else ["python3", "-m", "sglang.launch_server"]
     required = {item.names[0] for item in known.flags if item.required}
     told = check_launch(known, shlex.join([*program, *words]))
-    return [(remark.level, remark.message) for remark in told.remarks if remark.word not in required - {flag.names[0]}]
+    return [remark for remark in told.remarks if remark.word not in required - {flag.names[0]}]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from statistics import fmean, median
 from typing import Any
@@ -10,15 +9,15 @@ from typing import Any
 import msgspec
 
 from tilewright.bench.stats import percentile
+from tilewright.libraries.engine_flags.withhold import kept_words
 from tilewright.store.result import Result, Status
 from tilewright.sweep.document import Run
 from tilewright.sweep.outcome import Status as RunStatus
+from tilewright.sweep.space import Server
 from tilewright.sweep.trial import Rig
+from tilewright.withheld import safe_value
 
-__all__ = ["kept_env", "result_of"]
-
-_SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD|CREDENTIAL|AUTH", re.IGNORECASE)
-"""Names of environment variables whose values are kept nowhere."""
+__all__ = ["kept", "kept_server", "result_of"]
 
 _STATUS: dict[RunStatus, Status] = {
     "measured": "ok",
@@ -32,9 +31,15 @@ _STATUS: dict[RunStatus, Status] = {
 }
 
 
-def kept_env(env: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables as a store may hold them: those that look like secrets without their values."""
-    return {name: "(not kept)" if _SECRET.search(name) else value for name, value in env.items()}
+def kept(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Flags or environment variables as a store may hold them: those that look like secrets without their values."""
+    return {name: safe_value(name, value) if isinstance(value, str) else value for name, value in settings.items()}
+
+
+def kept_server(server: Server) -> Server:
+    """How the server is started, as a store may hold it."""
+    command = None if server.command is None else tuple(kept_words(server.command))
+    return msgspec.structs.replace(server, command=command)
 
 
 def result_of(run: Run, rig: Rig, engine: str, gpu: str | None) -> Result:
@@ -61,7 +66,7 @@ def result_of(run: Run, rig: Rig, engine: str, gpu: str | None) -> Result:
             "model": rig.model or outcome.model or "",
             "load": msgspec.to_builtins(rig.space.load_of(run.assignment)),
         },
-        config={"flags": rig.space.flags(run.assignment), "env": kept_env(rig.space.env(run.assignment))},
+        config={"flags": kept(rig.space.flags(run.assignment)), "env": kept(rig.space.env(run.assignment))},
         environment=environment,
         time_s=median(times) if times else None,
         low_s=percentile(times, 0.1) if times else None,

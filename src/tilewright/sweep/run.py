@@ -25,7 +25,7 @@ from tilewright.sweep.load import find_generator
 from tilewright.sweep.outcome import STATUSES, Outcome
 from tilewright.sweep.prompts import read_dataset
 from tilewright.sweep.propose import require_optuna
-from tilewright.sweep.result import kept_env, result_of
+from tilewright.sweep.result import kept, kept_server, result_of
 from tilewright.sweep.server import model_of
 from tilewright.sweep.space import Assignment, Space, told
 from tilewright.sweep.state import State
@@ -169,10 +169,10 @@ def _conditions(question: Question, installed: Installed | None, model: str | No
         "program": installed.program if installed else None,
         "model": model,
         "url": question.url,
-        "flags": space.fixed_flags,
-        "env": kept_env(space.fixed_env),
+        "flags": kept(space.fixed_flags),
+        "env": kept(space.fixed_env),
         "load": msgspec.to_builtins(space.load),
-        "server": msgspec.to_builtins(space.server),
+        "server": msgspec.to_builtins(kept_server(space.server)),
         "generator": generator,
     }
 
@@ -314,10 +314,10 @@ def _document(
     candidates, verdict = judge(runs, question.goal)
     launch: str | None = None
     if verdict.leader is not None and endpoint is None:
-        import shlex
+        from tilewright.libraries.engine_flags.withhold import shown_line
 
         numbers = candidates[verdict.leader].runs
-        launch = next(shlex.join(run.outcome.command) for run in runs if run.number in numbers)
+        launch = next(shown_line(run.outcome.command) for run in runs if run.number in numbers)
     size = question.space.count
     return SweepDocument(
         engine=question.engine,

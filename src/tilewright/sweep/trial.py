@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from tilewright.errors import InputError, ToolError
+from tilewright.libraries.engine_flags.withhold import kept_words
 from tilewright.sweep.engines import HOST, Installed, command_of
 from tilewright.sweep.free_port import free_port, port_free
 from tilewright.sweep.http_client import Endpoint, HttpError
@@ -175,7 +176,7 @@ def run_server(rig: Rig, assignment: Mapping[str, Any], log: Path) -> Outcome:
         reason=reason,
         ready_s=ready,
         exit_code=code,
-        command=command,
+        command=tuple(kept_words(command)),
         repeats=tuple(repeats),
         explained=() if status == "measured" else explain_log(log),
         log=str(log),

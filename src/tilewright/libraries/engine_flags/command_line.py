@@ -14,7 +14,7 @@ from typing import Final
 from tilewright.errors import InputError
 from tilewright.libraries.engine_flags.compose import from_yaml, one_line
 
-__all__ = ["MAX_COMMAND", "LaunchWords", "split_command"]
+__all__ = ["MAX_COMMAND", "LaunchWords", "split_command", "take_apart"]
 
 MAX_COMMAND: Final = 100_000
 """Characters of a launch command: above what a shell's argument list of a server ever is."""
@@ -30,6 +30,7 @@ _SWITCHES: Final = frozenset(
 _SHORT_SWITCHES: Final = frozenset("ditPq")
 _OPERATORS: Final = frozenset({"&&", "||", "|", "|&", ";", "&"})
 _REDIRECT: Final = re.compile(r"(\d*|&)(>>?|<)(&?\S*)")
+ENGINES: Final = ("sglang", "vllm")
 _SCRIPTS: Final = ("launch_server.py", "api_server.py")
 _PREPARING: Final = frozenset({"export", "cd", "set", "source", ".", "ulimit", "sleep", "unset", "conda", "nvidia-smi"})
 """Commands that stand before a server's in one line."""
@@ -43,6 +44,8 @@ class LaunchWords:
     words: list[str]
     environment: dict[str, str] = field(default_factory=lambda: dict[str, str]())
     program: list[str] = field(default_factory=lambda: list[str]())
+    server: bool = True
+    """Whether the program is one that starts a server (or cannot be told: a container's own)."""
 
 
 def take_apart(command: str, *, nested: int = 0) -> LaunchWords:
@@ -63,17 +66,23 @@ def take_apart(command: str, *, nested: int = 0) -> LaunchWords:
         msg = f"The launch command cannot be split into words ({error}); close its quotes."
         raise InputError("launch", msg) from None
     words, environment = _before(_own(words))
+    image = ""
     container = next((i for i, word in enumerate(words) if word in _CONTAINERS or word.endswith("/docker")), None)
     if container is not None and any(word in _RUNS for word in words[container + 1 : container + 3]):
-        words, given = _in_container(words[container + 1 :])
+        image, words, given = _in_container(words[container + 1 :])
         environment |= given
         words, more = _before(words)
         environment |= more
     if len(words) > 2 and words[0] in _SHELLS and words[1].startswith("-") and words[1].endswith("c") and nested < 2:
         inner = take_apart(words[2], nested=nested + 1)
-        return LaunchWords(inner.words, environment | inner.environment, inner.program)
-    start = _program_end(words)
-    return LaunchWords(words[start:], environment, words[:start])
+        return LaunchWords(inner.words, environment | inner.environment, inner.program, inner.server)
+    start, server = _program_end(words)
+    if image and not server:
+        # The image starts its own program: flags follow, or (vllm/vllm-openai) the model and flags.
+        server = start == 0 or (start == 1 and "vllm" in image)
+    elif not words and kept is not None:
+        server = True
+    return LaunchWords(words[start:], environment, words[:start], server)
 
 
 def split_command(command: str) -> list[str]:
@@ -121,15 +130,15 @@ def _before(words: list[str]) -> tuple[list[str], dict[str, str]]:
     return [], environment
 
 
-def _in_container(words: list[str]) -> tuple[list[str], dict[str, str]]:
-    """(the words after the image, variables set with -e) of what follows `docker`."""
+def _in_container(words: list[str]) -> tuple[str, list[str], dict[str, str]]:
+    """(the image, the words after it, variables set with -e) of what follows `docker`."""
     environment: dict[str, str] = {}
     index = next(i for i, word in enumerate(words) if word in _RUNS) + 1
     while index < len(words):
         word = words[index]
         index += 1
         if not word.startswith("-") or word == "-":
-            return words[index:], environment
+            return word, words[index:], environment
         name, equals, value = word.partition("=")
         if name.startswith("--"):
             if not equals and name not in _SWITCHES and index < len(words):
@@ -144,18 +153,19 @@ def _in_container(words: list[str]) -> tuple[list[str], dict[str, str]]:
                 index += 1
         if name in ("-e", "--env") and (hit := _SETTING.fullmatch(value)):
             environment[hit[1]] = hit[2]
-    return [], environment
+    return "", [], environment
 
 
-def _program_end(words: list[str]) -> int:
-    """Where the words that the engine's parser sees begin."""
+def _program_end(words: list[str]) -> tuple[int, bool]:
+    """(where the words that the engine's parser sees begin, whether what stands before them starts a server)."""
     first = next((i for i, word in enumerate(words) if word.startswith("-") and word != "-m"), len(words))
     for index, word in enumerate(words):
-        module = index > 0 and words[index - 1] == "-m"
-        if module or (word == "serve" and index and words[index - 1].rsplit("/", 1)[-1] in ("vllm", "sglang")):
-            return index + 1
+        if index > 0 and words[index - 1] == "-m":
+            return index + 1, any(part.startswith(ENGINES) for part in word.split("."))
+        if word == "serve" and index and words[index - 1].rsplit("/", 1)[-1] in ENGINES:
+            return index + 1, True
         if word == "serve" and index == 0:
-            return 1  # the entry point of vllm/vllm-openai is `vllm`
+            return 1, True  # the entry point of vllm/vllm-openai is `vllm`
         if word.endswith(_SCRIPTS):
-            return index + 1
-    return first
+            return index + 1, True
+    return first, first == 0 and bool(words)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tilewright.errors import InputError, UnknownNameError
-from tilewright.libraries.engine_flags.launch import LaunchCheck, check_launch
+from tilewright.libraries.engine_flags.launch import LaunchCheck, check_launch, withheld
 from tilewright.libraries.engine_flags.model import Flag, FlagSet
 from tilewright.libraries.engine_flags.read import engine_flags
 from tilewright.libraries.engine_flags.uses import uses
@@ -123,7 +123,7 @@ def flags_document(
                 for flag in chosen:
                     places, complete = uses(tree, package, flag)
                     used.append(Use(flag.names[0], tuple(places), complete))
-    check = check_launch(found, launch) if launch is not None else None
+    check = withheld(check_launch(found, launch)) if launch is not None else None
     changes, other_version = None, None
     if diff is not None:
         with open_tree(diff) as tree:

@@ -162,6 +162,17 @@ class Sources:
                 if all(isinstance(x, int | float) and abs(x) < 2**63 for x in (a, b)):
                     return a * b
                 raise NotLiteralError
+            case ast.BinOp(left=left, op=ast.Sub(), right=right):
+                a, b = self.fold(left, module, local, deeper), self.fold(right, module, local, deeper)
+                if all(isinstance(x, int | float) and abs(x) < 2**63 for x in (a, b)):
+                    return a - b
+                raise NotLiteralError
+            case ast.BinOp(left=left, op=ast.Pow(), right=right):
+                a, b = self.fold(left, module, local, deeper), self.fold(right, module, local, deeper)
+                # `2**32`: powers of two and ten up to a machine's word
+                if isinstance(a, int) and isinstance(b, int) and 0 <= a <= 10 and 0 <= b < 64:
+                    return a**b
+                raise NotLiteralError
             case ast.Call(func=ast.Attribute(attr="field"), args=[], keywords=[ast.keyword("default_factory", value)]):
                 if isinstance(value, ast.Name) and value.id in ("list", "dict"):
                     return [] if value.id == "list" else {}

@@ -9,8 +9,11 @@ import msgspec
 
 from tilewright.errors import InputError
 from tilewright.libraries.engine_flags.command_line import take_apart
+from tilewright.libraries.engine_flags.limits import legal, limits_of, outside
 from tilewright.libraries.engine_flags.model import Flag, FlagSet
 from tilewright.libraries.engine_flags.reading import refusal
+from tilewright.libraries.engine_flags.withhold import kept_value, shown_line, without
+from tilewright.withheld import holds_secret
 
 _LEVEL: Final = "--optimization-level"
 _POSITIONAL: Final = "--model"
@@ -22,18 +25,25 @@ _LONG_DASH: Final = "\u2010\u2011\u2012\u2013\u2014\u2212"
 """Hyphens and dashes that word processors put in the place of `-` and `--`."""
 _CURLY: Final = "\u2018\u2019\u201c\u201d\u201e"
 _ENGINES: Final = {"sglang": "SGLang", "vllm": "vLLM"}
+_STARTS: Final = {"sglang": "python3 -m sglang.launch_server", "vllm": "vllm serve MODEL"}
 
 
 class Remark(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing to say about a word of the command."""
 
     level: str
-    """`error` (the parser stops), `warning` (accepted, and not what it seems) or `note`."""
+    """`error` (the parser stops), `refused` (the parser takes it and the engine stops at it), `warning` (accepted, and
+    not what it seems) or `note`."""
     word: str
     message: str
     nearest: tuple[str, ...] = ()
     place: str | None = None
     """File and line of the declaration."""
+
+    @property
+    def stops(self) -> bool:
+        """Whether the server does not start because of it."""
+        return self.level in ("error", "refused")
 
 
 class LaunchCheck(msgspec.Struct, frozen=True):
@@ -42,6 +52,8 @@ class LaunchCheck(msgspec.Struct, frozen=True):
     command: str
     parses: bool | None
     """Whether the parser accepts it; None where a declaration that could not be followed leaves it open."""
+    accepted: bool | None
+    """Whether the engine's own limits of its flags hold as well, as far as they are known; else as `parses`."""
     remarks: tuple[Remark, ...]
     given: dict[str, str]
     """Each known flag, by its first name, with the value given."""
@@ -103,10 +115,21 @@ def check_launch(flags: FlagSet, command: str) -> LaunchCheck:
     if other is not None:
         msg = f"The launch command starts {_ENGINES[other]}; ask for the flags of {other}, not of {flags.engine}."
         raise InputError("launch", msg)
+    if not parts.server:
+        start = shown_line(parts.program)[:80]
+        msg = (
+            f"{start!r} starts no server that is known; pass a line that has `{_STARTS[flags.engine]}` in it "
+            "(variables, `docker run IMAGE`, numactl and the like may stand before it), the flags alone, or a script, "
+            "Compose or Kubernetes file that holds one."
+        )
+        raise InputError("launch", msg)
+    secrets = {value for name, value in parts.environment.items() if kept_value(name, value) != value}
+    secrets |= {word for word in parts.words if holds_secret(word)}
     remarks = [*_variables(flags, parts.environment), *_typeset(parts.words)]
     given: dict[str, str] = {}
     open_ended = bool(flags.partial)
     for name, found, values in groups(flags, parts.words, remarks):
+        secrets |= {value for value in values if kept_value(name, value) != value}
         if name == _POSITIONAL and flags.engine == "vllm" and (found is None or not parts.words[0].startswith("-")):
             given[_POSITIONAL] = " ".join(values)
             continue
@@ -117,6 +140,7 @@ def check_launch(flags: FlagSet, command: str) -> LaunchCheck:
         if flags.engine == "vllm" and "." in name:
             flag = msgspec.structs.replace(flag, reads=None, choices=None)  # one key of a JSON flag
         _judge(flag, name, list(values), remarks, flags.engine, flags.unused)
+        remarks += _out_of_range(flags, flag, name, values, parts.words)
         key = flag.names[0]
         if key in given:
             remarks.append(Remark("note", name, f"{name} is given twice; the last one counts.", place=_place(flag)))
@@ -128,7 +152,25 @@ def check_launch(flags: FlagSet, command: str) -> LaunchCheck:
     parses: bool | None = not failed
     if failed and unknown_only and open_ended and flags.partial:
         parses = None
-    return LaunchCheck(command, parses, tuple(remarks), given, parts.environment)
+    remarks = [_without(remark, secrets) for remark in remarks]
+    accepted = False if any(remark.level == "refused" for remark in remarks) else parses
+    return LaunchCheck(command, parses, accepted, tuple(remarks), given, parts.environment)
+
+
+def _without(remark: Remark, secrets: set[str]) -> Remark:
+    word, message = without(remark.word, secrets), without(remark.message, secrets)
+    return msgspec.structs.replace(remark, word=word, message=message)
+
+
+def withheld(check: LaunchCheck) -> LaunchCheck:
+    """The verdict as it may be shown: the command as it was read, without its secrets."""
+    parts = take_apart(check.command)
+    return msgspec.structs.replace(
+        check,
+        command=shown_line([*parts.program, *parts.words], parts.environment),
+        given={name: kept_value(name, value) for name, value in check.given.items()},
+        environment={name: kept_value(name, value) for name, value in check.environment.items()},
+    )
 
 
 def _variables(flags: FlagSet, environment: dict[str, str]) -> list[Remark]:
@@ -226,3 +268,18 @@ def _judge(
     if flag.deprecated:
         use = f"; use {flag.successor}" if flag.successor else ""
         remarks.append(Remark("warning", name, f"{name} is deprecated in this version{use}.", place=place))
+
+
+def _out_of_range(flags: FlagSet, flag: Flag, name: str, values: tuple[str, ...], words: list[str]) -> list[Remark]:
+    """Numbers that the parser takes and the engine does not."""
+    limits = limits_of(flags, flag)
+    bad = next((v for v in values if outside(limits, flag, flags.engine, v)), None) if limits is not None else None
+    if limits is None or bad is None:
+        return []
+    why = f"{limits.stops} refuses it at start-up" if limits.stops else limits.because
+    level = "refused"
+    if limits.only_with is not None and limits.only_with not in words:
+        level = "warning"
+        why = f"{limits.stops} refuses it with {limits.only_with}"
+    message = f"{name} {bad[:80]} is out of range: it is {legal(limits)}; {why}."
+    return [Remark(level, name, message, place=limits.source)]

@@ -12,6 +12,24 @@ from tilewright.errors import nearest
 Scalar = str | int | float | bool | None
 
 
+class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Numbers that a flag may have although its parser takes any: inclusive (`at_least`, `at_most`) and exclusive
+    (`above`, `below`) bounds."""
+
+    at_least: float | None = None
+    above: float | None = None
+    at_most: float | None = None
+    below: float | None = None
+    stops: str | None = None
+    """What refuses another number at start-up (a config class, a check); None: nothing states the bounds."""
+    source: str = ""
+    """File and line that say so."""
+    only_with: str | None = None
+    """The flag, or what of the model, without which it is not looked at."""
+    because: str | None = None
+    """Why, where nothing states the bounds."""
+
+
 class Flag(msgspec.Struct, frozen=True, omit_defaults=True):
     """One option of a server's command line."""
 
@@ -45,6 +63,8 @@ class Flag(msgspec.Struct, frozen=True, omit_defaults=True):
     successor: str | None = None
     """What the declaration says to use instead."""
     required: bool = False
+    limits: Limits | None = None
+    """Bounds that the declaration states."""
 
 
 class FlagSet(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):

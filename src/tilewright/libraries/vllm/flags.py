@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import ast
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from tilewright.libraries.engine_flags import arguments
 from tilewright.libraries.engine_flags.fold import MAX_DEPTH, Module, NotLiteralError, Sources, text
-from tilewright.libraries.engine_flags.model import Flag
+from tilewright.libraries.engine_flags.model import Flag, Limits
 from tilewright.libraries.vllm.flag_types import human_integers, text_of, value_type
+
+_BOUNDS: Final = {"ge": "at_least", "gt": "above", "le": "at_most", "lt": "below"}
+"""Bounds of pydantic's `Field` as `Limits` calls them."""
+_ONLY_WITH: Final = {"LoRAConfig": "--enable-lora", "MultiModalConfig": "a multimodal model"}
+"""Config classes that are made for some servers only (0.34.0 engine/arg_utils.py `create_engine_config`,
+config/model.py `__post_init__`); the others are made at every start."""
 
 
 class _Field(NamedTuple):
+    config: str
     name: str
     annotation: ast.expr
     value: ast.expr | None
@@ -210,7 +217,7 @@ def _fields(config: str, module: Module, sources: Sources, depth: int = 0) -> di
                         doc = " ".join(written.split())
                     case _:
                         pass
-                out[name] = _Field(name, annotation, value, doc, home, node.lineno)
+                out[name] = _Field(cls.name, name, annotation, value, doc, home, node.lineno)
             case _:
                 pass
     return out
@@ -229,6 +236,29 @@ def _default(field: _Field) -> ast.expr | None:
             return given.get("default") or (args[0] if args else field.value)
         case _:
             return field.value
+
+
+def _limits(field: _Field, sources: Sources) -> Limits | None:
+    """The bounds in `Field(ge=1, le=...)`."""
+    match field.value:
+        case ast.Call(func=ast.Name(id="Field"), keywords=keywords):
+            pass
+        case _:
+            return None
+    bounds: dict[str, float] = {}
+    for item in keywords:
+        if item.arg in _BOUNDS:
+            try:
+                value = sources.fold(item.value, field.module)
+            except NotLiteralError:
+                continue
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                bounds[_BOUNDS[item.arg]] = value
+    if not bounds:
+        return None
+    source = f"{field.module.path}:{field.line}"
+    limits = msgspec.convert(bounds, Limits)
+    return msgspec.structs.replace(limits, stops=field.config, source=source, only_with=_ONLY_WITH.get(field.config))
 
 
 def _of_field(
@@ -285,4 +315,5 @@ def _of_field(
         help=help_text,
         deprecated=deprecated,
         successor=successor,
+        limits=_limits(field, sources) if kind in ("value", "optional") else None,
     )

@@ -11,20 +11,12 @@ import re
 from typing import Any
 
 from tilewright.observe.collector.tools import Notes, listing, read_bytes, read_text
+from tilewright.withheld import holds_secret, safe_value
 
 PROGRAMS = {"vllm": "vllm", "sglang": "sglang", "trtllm-serve": "trtllm"}
 """Console scripts that start a server."""
 MODULES = (("sglang.launch_server", "sglang"), ("vllm.entrypoints", "vllm"), ("tensorrt_llm.commands.serve", "trtllm"))
 """What `python -m` is given to start one."""
-WITHHELD = "[withheld]"
-_SECRET_NAME = re.compile(r"key|token(?!s|izer)|secret|passw|credential|auth|cookie|bearer", re.I)
-_HARMLESS_NAME = re.compile(
-    r"(?:max|num|min|chunked|total|batched|prefill|decode).*token|token.*(?:izer|parser|step)", re.I
-)
-_SECRET_VALUE = re.compile(
-    r"(?:hf|sk|ghp|gho|glpat|xox[bp]|AKIA|eyJ)[-_A-Za-z0-9]{12,}|//[^/\s:@]+:[^/\s@]+@"
-    r"|(?<!snapshots/)\b(?=[A-Za-z_-]*\d)[A-Za-z0-9+_]{40,}\b"
-)
 MAX_FLAGS = 400
 MAX_VALUE = 300
 SWITCHES = frozenset(
@@ -84,13 +76,6 @@ def parent_of(pid: int) -> int | None:
     return int(match.group(1)) if match else None
 
 
-def safe_value(name: str, value: str) -> str:
-    """The value of a flag, unless it may be a secret."""
-    if (_SECRET_NAME.search(name) and not _HARMLESS_NAME.search(name)) or _SECRET_VALUE.search(value):
-        return WITHHELD
-    return value[:MAX_VALUE]
-
-
 def typed(value: str) -> str | int | float:
     """A flag's value as a number where it is one."""
     if re.match(r"-?\d{1,15}\Z", value):
@@ -118,7 +103,7 @@ def flags_of(words: list[str]) -> dict[str, str | int | float | bool]:
         while value is None and place < len(words) and not re.match(r"--?[A-Za-z]", words[place]):
             values.append(words[place])
             place += 1
-        flags[name] = typed(safe_value(name, " ".join(values))) if values else True
+        flags[name] = typed(safe_value(name, " ".join(values))[:MAX_VALUE]) if values else True
     return flags
 
 
@@ -128,7 +113,7 @@ def switches(pid: int) -> dict[str, str]:
     found: dict[str, str] = {}
     for pair in raw.split(b"\0"):
         name, _, value = pair.decode("utf-8", "replace").partition("=")
-        if name in SWITCHES and _PLAIN_VALUE.match(value) and not _SECRET_VALUE.search(value):
+        if name in SWITCHES and _PLAIN_VALUE.match(value) and not holds_secret(value):
             found[name] = value
     return found
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from typing import Final
 
 from tilewright.libraries.engine_flags.command_line import take_apart
 from tilewright.libraries.engine_flags.concepts import concepts, name_of, names, value_for
 from tilewright.libraries.engine_flags.launch import Remark, check_launch, groups
+from tilewright.libraries.engine_flags.withhold import kept_value, quoted
 from tilewright.serving.advice.answer import Judged, Suggestion
 from tilewright.serving.advice.context import Context
 from tilewright.serving.advice.state import State
@@ -18,21 +17,6 @@ __all__ = ["line_of"]
 
 _LAYOUT: Final = ("model", "tp", "pp", "ep", "dp", "attention_dp", "attention_dp_switch", "dcp")
 """Concepts that the line begins with, whatever the user's own line has."""
-_SECRET: Final = re.compile(r"api[-_]?key|[-_]token$|access[-_]key|passw|secret|credential", re.IGNORECASE)
-"""Names of variables and flags whose values are not repeated: answers get shared."""
-_SAFE: Final = re.compile(r"[\w@%+=:,./${}-]*")
-
-
-def _quoted(word: str) -> str:
-    """A word for a shell; what has no blank or special character, variables included, stays as it is."""
-    return word if _SAFE.fullmatch(word) and word else shlex.quote(word)
-
-
-def _kept_secret(name: str, value: str) -> str:
-    """The value as the line repeats it: what may be a secret stands as a variable of the user's shell."""
-    if not _SECRET.search(name) or value.startswith("$"):
-        return _quoted(value)
-    return "$" + re.sub(r"\W+", "_", name.lstrip("-")).upper()
 
 
 def _own_words(context: Context, skip: set[str], judged: list[Judged]) -> list[str]:
@@ -52,7 +36,7 @@ def _own_words(context: Context, skip: set[str], judged: list[Judged]) -> list[s
             continue
         if name in skip:
             continue
-        words = [name, *(_kept_secret(name, value) for value in values)]
+        words = [name, *(quoted(kept_value(name, value)) for value in values)]
         if item is not None and item.instead:
             new, *fixed = item.instead
             words = [new, *(fixed or words[1:])]
@@ -80,7 +64,7 @@ def line_of(
     flags = context.flags
     scenario = state.scenario
     given = context.present.text.get("model") if context.present is not None else None
-    name = _quoted(given) if given else served_name(scenario.model, scenario.checkpoint)
+    name = quoted(given) if given else served_name(scenario.model, scenario.checkpoint)
     start = STARTS[flags.engine]
     first = f"{start} {name}" if flags.engine == "vllm" else f"{start} {name_of(flags, 'model')} {name}"
     settings: list[tuple[str, list[str]]] = []
@@ -99,16 +83,16 @@ def line_of(
     skip = {spelling for ident in taken & set(concepts()) for spelling in names(ident, flags.engine)}
     environment = context.present.check.environment if context.present is not None else {}
     idle = {item.word for item in judged if item.verdict == "no effect"}
-    variables = [f"{key}={_kept_secret(key, value)}" for key, value in environment.items() if key not in idle]
+    variables = [f"{key}={quoted(kept_value(key, value))}" for key, value in environment.items() if key not in idle]
     own = _own_words(context, skip, judged)
     dropped: list[str] = []
     while True:
         words = [*layout_words(flags, scenario), *(word for _, listed in settings for word in listed), *own]
         line = " ".join([*variables, first, *words])
         judged_line = check_launch(flags, line)
-        if judged_line.parses is not False:
-            return line, judged_line.parses is True, dropped
-        faults = {remark.word.split("=")[0] for remark in judged_line.remarks if remark.level == "error"}
+        if judged_line.accepted is not False:
+            return line, judged_line.accepted is True, dropped
+        faults = {remark.word.split("=")[0] for remark in judged_line.remarks if remark.stops}
         kept = [item for item in settings if item[1][0] not in faults]
         if len(kept) < len(settings):
             dropped += [item[1][0] for item in settings if item[1][0] in faults]

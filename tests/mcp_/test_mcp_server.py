@@ -323,6 +323,38 @@ def test_stdout_carries_the_protocol_only_whatever_comes() -> None:
     assert [item["error"]["code"] for item in answers if item.get("id", 0) is None] == [-32700, -32700]
 
 
+def test_what_is_json_and_no_request_is_answered() -> None:
+    """JSON-RPC 2.0, section 5.1: -32600 for what is no request, -32700 for what is no JSON; with the id, if any."""
+    ping = {"jsonrpc": "2.0", "method": "ping"}
+    lines: list[tuple[Any, Any, int]] = [
+        (5, None, -32600),
+        ("tools/list", None, -32600),
+        (None, None, -32600),
+        ([], None, -32600),
+        ([{**ping, "id": 1}], None, -32600),
+        ({}, None, -32600),
+        ({"id": 3}, 3, -32600),
+        ({"jsonrpc": "2.0", "id": "four"}, "four", -32600),
+        ({**ping, "id": 5, "jsonrpc": "1.0"}, 5, -32600),
+        ({**ping, "id": 6, "method": 6}, 6, -32600),
+        ({**ping, "id": 7, "params": [1]}, 7, -32600),
+        ({**ping, "id": None}, None, -32600),
+        ({**ping, "id": {"a": 1}}, None, -32600),
+        ({**ping, "id": True}, None, -32600),
+        ({**ping, "id": 8.5}, None, -32600),
+        (float("nan"), None, -32700),
+        ({**ping, "id": 9, "params": {"x": float("inf")}}, 9, -32700),
+    ]
+    sent = [json.dumps(item).encode() + b"\n" for item, _, _ in lines]
+    notification = b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 77}}\n'
+    response = b'{"jsonrpc": "2.0", "id": 78, "result": {}}\n'
+    answers, code = lines_of([*sent, notification, response, request(99, "ping", {})], {99})
+    assert code == 0
+    assert answers.pop() == {"jsonrpc": "2.0", "id": 99, "result": {}}
+    assert [(item["id"], item["error"]["code"]) for item in answers] == [(ident, code) for _, ident, code in lines]
+    assert all(item["error"]["message"].endswith(".") for item in answers)
+
+
 def test_a_missing_sdk_says_which_extra_brings_it(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [item for item in sys.modules if item.partition(".")[0] == "mcp"]:
         monkeypatch.delitem(sys.modules, name)

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, cast
 
 import anyio
 import mcp.types as types
@@ -97,6 +97,30 @@ class _Worker:
             await process.aclose()
 
 
+def _id_of(message: Any) -> int | str | None:
+    """The id of a request, None where it has none that one may have (MCP 2025-06-18, basic: a string or an integer)."""
+    found: Any = cast("dict[str, Any]", message).get("id") if isinstance(message, dict) else None
+    return found if isinstance(found, int | str) and not isinstance(found, bool) else None
+
+
+def _unusual(message: Any) -> str | None:
+    """Why a decoded line is no message of JSON-RPC 2.0 that MCP knows; None for one."""
+    if isinstance(message, list):
+        return "A batch is not taken (MCP has none since 2025-06-18); send each message as a line of its own."
+    if not isinstance(message, dict):
+        return 'A message is a JSON object such as {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}.'
+    given = cast("dict[str, Any]", message)
+    if "id" in given and "method" in given and _id_of(given) is None:
+        return "The id of a request is a string or a whole number."
+    try:
+        types.jsonrpc_message_adapter.validate_python(given, by_name=False)
+    except ValueError:
+        return (
+            'A request has "jsonrpc": "2.0", "id", "method" (a string) and, where it takes any, "params" (an object).'
+        )
+    return None
+
+
 class _Requests:
     """stdin, a line at a time, none longer than the limit: what the SDK reads as a text file."""
 
@@ -119,11 +143,15 @@ class _Requests:
                 continue
             if line.isspace():
                 continue
+            # The SDK drops what it cannot read (mcp 2.3 shared/jsonrpc_dispatcher.py), and its sender would wait.
             try:
-                from_json(line)  # the parser of the SDK, which would drop the line and leave its sender waiting
+                message = from_json(line, allow_inf_nan=False)
             except ValueError as error:
                 why = f"The request is no JSON that can be read: {error}."
                 await self.replies.refuse(line[:1024] + line[-1024:], _PARSE_ERROR, why)
+                continue
+            if (why := _unusual(message)) is not None:
+                await self.replies.error(_id_of(message), _INVALID_REQUEST, why)
                 continue
             return line.decode("utf-8", "replace")
 
@@ -162,11 +190,11 @@ class _Replies:
     async def refuse(self, line: bytes, code: int, message: str) -> None:
         """Answer a request that cannot be read; `line` holds its start and end, where its id is looked for."""
         found = _ID.search(line)
-        reply = {
-            "jsonrpc": "2.0",
-            "id": json.loads(found[1]) if found else None,
-            "error": {"code": code, "message": message},
-        }
+        await self.error(json.loads(found[1]) if found else None, code, message)
+
+    async def error(self, ident: int | str | None, code: int, message: str) -> None:
+        """Answer with an error."""
+        reply = {"jsonrpc": "2.0", "id": ident, "error": {"code": code, "message": message}}
         await self.write(json.dumps(reply) + "\n")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,7 @@ from tune_fakes import FAKE
 
 import tilewright.bench.device
 import tilewright.tune.moe
+import tilewright.tune.tuner
 from tilewright.bench.device import Device
 from tilewright.cli.main import invoke
 from tilewright.errors import InputError
@@ -27,8 +29,9 @@ H200 = Device(0, "NVIDIA H200", resolve_gpu("h200-sxm"), (9, 0), 140_000_000_000
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Two H200s as NVML would tell them, Triton 3.6.0, and nothing to compile."""
-    monkeypatch.setattr(tilewright.bench.device, "read_device", lambda index: H200)
-    monkeypatch.setattr(tilewright.tune.moe, "_triton", lambda: "3.6.0")
+    monkeypatch.setattr(tilewright.bench.device, "read_device", lambda index: replace(H200, index=index))
+    for module in (tilewright.tune.moe, tilewright.tune.tuner):
+        monkeypatch.setattr(module, "triton_version", lambda: "3.6.0")
     monkeypatch.setattr(Tuner, "builds_of", lambda self, request: [])
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
@@ -80,7 +83,13 @@ def test_a_budget_ends_a_run(tmp_path: Path) -> None:
         (["--model", "GLM-5", "--tp", "8", "--tokens", "1..999999999"], "--tokens must be"),
         (["--model", "GLM-5", "--tp", "7"], "does not divide"),
         (["--model", "GLM-5", "--tp", "8", "--dtype", "nvfp4"], "no such format"),
-        (["--kernel", "ours", "--model", "GLM-5", "--tp", "8", "--out", "x"], "reads no tuned file for NVFP4"),
+        (
+            ["--kernel", "ours", "--model", "GLM-5", "--tp", "8", "--out", "x", "--format", "vllm"],
+            "reads no tuned file for NVFP4",
+        ),
+        (["--model", "GLM-5", "--tp", "8", "--out", "x", "--format", "tilewright"], "--kernel ours"),
+        (["--model", "GLM-5", "--tp", "8", "--out", "x", "--format", "trt"], "vllm, sglang, tilewright"),
+        (["--model", "GLM-5", "--tp", "8", "--resume", "--no-store"], "drop one"),
         (["--model", "GLM-5", "--tp", "8", "--format", "vllm"], "--out DIR"),
         (["--model", "GLM-5", "--tp", "8", "--compile-only"], "--gpu"),
         (["--model", "GLM-5", "--tp", "8", "--compile-only", "--gpu", "none"], "gpu"),

@@ -30,6 +30,7 @@ def test_names_are_those_of_the_engines_own_functions(row: dict[str, object]) ->
     """Recorded by running get_config_file_name of vLLM 0.33.0 and SGLang 0.5.23."""
     layer = Layer(hidden=4096, inter=int(str(row["n"])), experts=int(str(row["e"])), topk=1, dtype=str(row["dtype"]))
     engine = check_format(layer, str(row["engine"]))
+    assert engine != "tilewright"
     assert file_name(engine, layer, str(row["device"]), down=bool(row["down"])) == row["name"]
 
 
@@ -81,6 +82,8 @@ def test_nvfp4_is_refused_with_the_reason() -> None:
         check_format(layer, "vllm")
     with pytest.raises(InputError, match="no such format"):
         check_kernel("vllm-fused-moe", "nvfp4")
+    with pytest.raises(InputError, match="--format tilewright writes"):
+        check_format(layer, "sglang")
     with pytest.raises(UnknownNameError, match="vllm-fused-moe"):
         check_kernel("vllm-fused", None)
 

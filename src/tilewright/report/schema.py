@@ -167,6 +167,7 @@ _TYPES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "record": ("tilewright.journal.documents", ("RecordDocument",)),
     "bench": ("tilewright.bench.document", ("BenchDocument",)),
     "tactics-cache": ("tilewright.libraries.flashinfer.cache_report", ("CacheReport",)),
+    "kernel-builds": ("tilewright.kernels.tuned", ("TunedBuilds",)),
     "tune": ("tilewright.tune.document", ("TuneDocument",)),
     "sweep": ("tilewright.sweep.document", ("SweepDocument",)),
     "results": ("tilewright.store.documents", ("ResultsDocument",)),

@@ -2,7 +2,8 @@
 
 vLLM (model_executor/layers/fused_moe/fused_moe.py, get_config_file_name and get_moe_configs) looks for one file in
 $VLLM_TUNED_CONFIG_FOLDER; SGLang (srt/layers/moe/moe_runner/triton_utils/fused_moe_triton_config.py) for one file a
-GEMM in $SGLANG_MOE_CONFIG_DIR/configs/triton_<version>. Both take, of the numbers of tokens in it, the nearest.
+GEMM in $SGLANG_MOE_CONFIG_DIR/configs/triton_<version>. Both take, of the numbers of tokens in it, the nearest. What
+was found for our own kernel is a file of its own form (`kernels/tuned.py`).
 """
 
 from __future__ import annotations
@@ -15,13 +16,17 @@ from typing import Any, Final, Literal
 import msgspec
 
 from tilewright.errors import InputError, shown
+from tilewright.kernels import tuned
 from tilewright.report.write_file import check_new, write_new
-from tilewright.tune.layer import Layer
+from tilewright.tune.layer import Layer, no_nvfp4_file
 from tilewright.tune.space import Config
 from tilewright.tune.trials import Trial
 
 Engine = Literal["vllm", "sglang"]
+Format = Literal["vllm", "sglang", "tilewright"]
 ENGINES: Final[tuple[Engine, ...]] = ("vllm", "sglang")
+OURS: Final = "tilewright"
+"""The format of the files that our own NVFP4 kernel reads."""
 VARIABLE: Final[dict[Engine, str]] = {"vllm": "VLLM_TUNED_CONFIG_FOLDER", "sglang": "SGLANG_MOE_CONFIG_DIR"}
 KEYS: Final = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages")
 _RELEASE: Final = re.compile(r"\d+(?:\.\d+)*")
@@ -31,29 +36,30 @@ _PLAIN: Final = re.compile(r"[^/\\\0\n]{1,120}")
 class Exported(msgspec.Struct, frozen=True, kw_only=True):
     """One file. `seen_by` names an engine of this machine whose own lookup was followed and reads it, or ""."""
 
-    engine: Engine
+    engine: Format
     path: str
     gemm: Literal["both", "up", "down"]
     tokens: list[int]
     seen_by: str = ""
 
 
-def check_format(layer: Layer, engine: str) -> Engine:
-    """`engine`, if it reads files for layers of this format.
+def check_format(layer: Layer, name: str) -> Format:
+    """`name`, if files of it are read for layers of this format.
 
     Raises:
-        InputError: it reads none.
+        InputError: none are.
     """
-    if layer.dtype == "nvfp4":
-        label = "vLLM" if engine == "vllm" else "SGLang"
-        msg = (
-            f"{label} reads no tuned file for NVFP4 experts: its selector has no such format, and it is not its Triton "
-            "kernel that runs them, so that a file would change nothing; leave --out and --format out."
-        )
-        raise InputError("format", msg)
-    if engine not in ENGINES:
-        raise InputError("format", f"--format {shown(engine)} is none; it is vllm or sglang.")
-    return engine
+    if name == OURS:
+        if layer.dtype != "nvfp4":
+            msg = f"--format {OURS} is what tilewright's NVFP4 kernel reads; tune it with --kernel ours."
+            raise InputError("format", msg)
+        return OURS
+    for engine in ENGINES:
+        if name == engine:
+            if layer.dtype == "nvfp4":
+                raise no_nvfp4_file("format", engine, f"--format {OURS} writes the file that our own kernel reads")
+            return engine
+    raise InputError("format", f"--format {shown(name)} is none; it is {', '.join((*ENGINES, OURS))}.")
 
 
 def device_part(engine: Engine, device: str) -> str:
@@ -112,17 +118,36 @@ def pair_of(ranked: Sequence[Trial]) -> tuple[Config, Config] | None:
     return None if best is None else (best[1], best[2])
 
 
+def _our_file(layer: Layer, device: str) -> str:
+    return tuned.file_name(device, layer.hidden, layer.inter, layer.experts, layer.topk)
+
+
+def _our_table(layer: Layer, device: str, found: Mapping[int, Sequence[Trial]], source: str) -> bytes:
+    """Our own file: the winner of each number of tokens, and its time."""
+    best = {tokens: ranked[0] for tokens, ranked in found.items() if ranked}
+    return tuned.encoded(
+        tuned.TunedBuilds(
+            device=device, hidden=layer.hidden, inter=layer.inter, experts=layer.experts, topk=layer.topk,
+            source=source, builds={tokens: trial.config for tokens, trial in best.items()},
+            times_us={tokens: round(trial.time_s * 1e6, 3) for tokens, trial in best.items() if trial.time_s},
+        )
+    )  # fmt: skip
+
+
 def planned(
-    engine: Engine, layer: Layer, device: str, triton: str, found: Mapping[int, Sequence[Trial]]
+    engine: Format, layer: Layer, device: str, version: str, found: Mapping[int, Sequence[Trial]]
 ) -> list[tuple[str, Literal["both", "up", "down"], bytes]]:
-    """(path below the folder, which GEMM, content) of every file. `found`: tokens -> trials, best first."""
+    """(path below the folder, which GEMM, content) of every file. `found`: tokens -> trials, best first. `version`: of
+    Triton; for our own kernel the digest of its text."""
+    if engine == OURS:
+        return [(_our_file(layer, device), "both", _our_table(layer, device, found, version))] if found else []
     if engine == "vllm":
         best = {tokens: ranked[0].config for tokens, ranked in found.items() if ranked}
-        return [(file_name(engine, layer, device), "both", table_bytes(best, triton))] if best else []
+        return [(file_name(engine, layer, device), "both", table_bytes(best, version))] if best else []
     pairs = {tokens: pair for tokens, ranked in found.items() if (pair := pair_of(ranked)) is not None}
     if not pairs:
         return []
-    folder = f"configs/{triton_folder(triton)}"
+    folder = f"configs/{triton_folder(version)}"
     ups = {tokens: pair[0] for tokens, pair in pairs.items()}
     downs = {tokens: pair[1] for tokens, pair in pairs.items()}
     return [
@@ -131,13 +156,15 @@ def planned(
     ]
 
 
-def targets(engine: Engine, layer: Layer, device: str, triton: str, out: str) -> list[Path]:
+def targets(engine: Format, layer: Layer, device: str, version: str, out: str) -> list[Path]:
     """The files that an export would write, before there is anything to write."""
+    if engine == OURS:
+        return [Path(out) / _our_file(layer, device)]
     names = [file_name(engine, layer, device)]
     if engine == "vllm":
         return [Path(out) / names[0]]
     names.append(file_name(engine, layer, device, down=True))
-    return [Path(out) / "configs" / triton_folder(triton) / name for name in names]
+    return [Path(out) / "configs" / triton_folder(version) / name for name in names]
 
 
 def check_targets(paths: Sequence[Path], out: str, *, force: bool) -> None:
@@ -155,7 +182,7 @@ def check_targets(paths: Sequence[Path], out: str, *, force: bool) -> None:
 
 
 def write(
-    engine: Engine, layer: Layer, device: str, triton: str, found: Mapping[int, Sequence[Trial]], out: str, *,
+    engine: Format, layer: Layer, device: str, version: str, found: Mapping[int, Sequence[Trial]], out: str, *,
     force: bool,
 ) -> list[Exported]:  # fmt: skip
     """Write the files of `engine` below the folder `out`, each whole or not at all.
@@ -163,7 +190,7 @@ def write(
     Raises:
         InputError: a file exists and `force` is not set, or cannot be written.
     """
-    files = planned(engine, layer, device, triton, found)
+    files = planned(engine, layer, device, version, found)
     check_targets([Path(out) / name for name, _, _ in files], out, force=force)
     written: list[Exported] = []
     for name, gemm, content in files:

@@ -70,6 +70,16 @@ def problem_of(fields: dict[str, Any]) -> Problem:
     return Problem(kernel=fields["kernel"], layer=msgspec.convert(rest, Layer), tokens=fields["tokens"])
 
 
+def no_nvfp4_file(field: str, engine: str, instead: str) -> InputError:
+    """The refusal of a tuned file for NVFP4 experts, of an engine or its kernel; `instead`: what to do."""
+    label = "vLLM" if engine.startswith("vllm") else "SGLang"
+    msg = (
+        f"{label} reads no tuned file for NVFP4 experts: its selector has no such format, and it is not its Triton "
+        f"kernel that runs them, so that a file would change nothing; {instead}."
+    )
+    return InputError(field, msg)
+
+
 def check_kernel(kernel: str, dtype: str | None) -> str:
     """The format to tune `kernel` for.
 
@@ -82,12 +92,7 @@ def check_kernel(kernel: str, dtype: str | None) -> str:
     legal = DTYPES[kernel]
     wanted = legal[0] if dtype is None else ALIASES.get(dtype, dtype)
     if wanted == "nvfp4" and kernel != "ours":
-        engine = "vLLM" if kernel.startswith("vllm") else "SGLang"
-        msg = (
-            f"{engine} reads no tuned file for NVFP4 experts: its fused-MoE Triton kernel has no such format. Tune "
-            "--kernel ours, or --dtype bf16 or fp8."
-        )
-        raise InputError("dtype", msg)
+        raise no_nvfp4_file("dtype", kernel, "tune --kernel ours, or --dtype bf16 or fp8")
     if wanted not in legal:
         raise InputError("dtype", f"--dtype {shown(dtype)} is none of {kernel}; it takes {', '.join(legal)}.")
     return wanted

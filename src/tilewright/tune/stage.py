@@ -13,16 +13,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tilewright.bench.reference import Error, error
-from tilewright.bench.timing import COLD_BYTES
 from tilewright.store.result import canonical
 from tilewright.tune.build import triton_kernel, use_cubin_cache
 from tilewright.tune.layer import Layer, Problem, fields_of, hit_experts, routing
+from tilewright.tune.memory import KEPT_BYTES, MOST_TURNS, case_bytes, copies_of
 from tilewright.tune.moe_call import PARTS, Part, compilation, extents, grid, row_by_row, values_of
 from tilewright.tune.space import Config
 
-MOST_TURNS: Final = 8
-"""Routings that calls go round over: at few tokens each hits other experts."""
-MOST_COPIES: Final = 8
 DISTINCT: Final = 8
 """Experts with weights of their own in NVFP4; the others hold the same values at other addresses. Quantising and
 packing hundreds of experts takes longer than all trials of a problem."""
@@ -39,17 +36,6 @@ class Launches:
     check: Callable[[], Error]
     registers: int | None = None
     spills: int | None = None
-
-
-def weight_bytes(layer: Layer) -> int:
-    """Bytes of both GEMMs' weights."""
-    return round(3 * layer.experts * layer.hidden * layer.inter * layer.weight_bits / 8)
-
-
-def copies_of(layer: Layer, free: int) -> int:
-    """Copies of the weights, so that together they are far larger than L2 (`bench/timing.py`), in half of `free`."""
-    each = weight_bytes(layer)
-    return max(1, min(MOST_COPIES, -(-2 * COLD_BYTES // each), free // 2 // each))
 
 
 def turns_of(layer: Layer, tokens: int) -> int:
@@ -135,9 +121,10 @@ class Stage:
         return wide * scale[expert].repeat_interleave(block[0], 0)[:n].repeat_interleave(block[1], 1)[:, :k]
 
     def case(self, tokens: int) -> Case:
-        """The operands of `tokens` tokens; the last few are kept."""
+        """The operands of `tokens` tokens; those of others are kept in `KEPT_BYTES`, the oldest go first."""
         if tokens not in self.cases:
-            while len(self.cases) >= 4:
+            room = KEPT_BYTES - case_bytes(self.layer, tokens)
+            while self.cases and sum(case_bytes(self.layer, count) for count in self.cases) > room:
                 self.cases.pop(next(iter(self.cases)))
             self.cases[tokens] = Case(self, tokens)
         return self.cases[tokens]

@@ -97,6 +97,9 @@ def test_csv_has_a_column_a_field(store: Path, capsys: pytest.CaptureFixture[str
     ("args", "said"),
     [
         (("list", "--status", "fine"), "ok, wrong, failed, timeout, refused"),
+        (("list", "--kind", "nope"), "gemm, moe, copy, read, allreduce, serve"),
+        (("compare", "--kind", "Moe"), "gemm, moe"),
+        (("export", "--kind", ""), "gemm, moe"),
         (("list", "--since", "yesterday"), "2026-12-31"),
         (("list", "--where", "tokens"), "KEY=VALUE"),
         (("list", "--last", "0"), "--last"),
@@ -113,6 +116,18 @@ def test_bad_input_is_one_sentence(
     assert (code, out) == (2, "")
     assert said in err
     assert len(err.splitlines()) == 1
+
+
+def test_kinds(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One of ours that is not there is an empty answer; one that was brought in is found."""
+    from tilewright.bench.problem import KINDS
+    from tilewright.store import result
+
+    assert set(KINDS.values()) < set(result.KINDS)
+    assert document(capsys, "list", "--kind", "serve")["results"] == []
+    with Store.append_to(store) as opened:
+        opened.append([Result(kind="mine", backend="b", at="2026-12-02T13:00:00Z", status="ok", time_s=1.0)])
+    assert len(document(capsys, "list", "--kind", "mine")["results"]) == 1
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"kind":"moe"}', '{"kind":1}', '{"x":1}', "\udcff"])

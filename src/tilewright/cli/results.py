@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +15,7 @@ from tilewright.errors import InputError, shown
 from tilewright.report.output import Output, output_options
 
 if TYPE_CHECKING:
-    from tilewright.store import Query, Stored
+    from tilewright.store import Query, Store, Stored
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,7 +29,7 @@ def _select(function: F) -> F:
     """The options that say which results are meant."""
     options = [
         click.option("--store", metavar="FILE", help="The store; default $TILEWRIGHT_STORE, else your data folder."),
-        click.option("--kind", metavar="KIND", help="gemm, moe, copy, allreduce, ..."),
+        click.option("--kind", metavar="KIND", help="gemm, moe, copy, read, allreduce or serve."),
         click.option("--backend", metavar="NAME", help="Only what this backend ran."),
         click.option("--gpu", metavar="GPU", help="Only results of this GPU (its catalogue name)."),
         click.option("--status", metavar="STATUS", help="ok, wrong, failed, timeout or refused."),
@@ -87,6 +87,16 @@ def _query(chosen: dict[str, Any], last: int | None = None) -> tuple[Path, Query
     return Path(chosen["store"]) if chosen["store"] else default_path(), query
 
 
+def _find(store: Store, query: Query) -> Iterator[Stored]:
+    """The results that `query` means. A kind that neither Tilewright nor this store knows is a slip."""
+    from tilewright.store.result import KINDS
+
+    if query.kind is not None and query.kind not in KINDS and query.kind not in (kinds := store.kinds()):
+        known = ", ".join(dict.fromkeys((*KINDS, *kinds)))
+        raise InputError("kind", f"--kind {shown(query.kind)} is none; the kinds are {known}.")
+    return store.find(query)
+
+
 @click.group(
     epilog="Example: tilewright results list --kind moe --where tokens=16", context_settings={"max_content_width": 100}
 )
@@ -113,7 +123,7 @@ def list_(last: int, as_json: bool, quiet: bool, **chosen: Any) -> None:
 
     path, query = _query(chosen, last)
     with Store.read(path) as store:
-        found = list(store.find(query))
+        found = list(_find(store, query))
     output = Output(as_json, quiet)
     if as_json:
         output.document(ResultsDocument(store=str(path), results=found))
@@ -167,7 +177,7 @@ def compare_(by: Any, baseline: str | None, as_json: bool, quiet: bool, **chosen
 
     path, query = _query(chosen)
     with Store.read(path) as store:
-        comparison = compare(store.find(query), by, baseline)
+        comparison = compare(_find(store, query), by, baseline)
     output = Output(as_json, quiet)
     if as_json:
         output.document(comparison)
@@ -243,7 +253,7 @@ def export(form: str, out: str | None, force: bool, **chosen: Any) -> None:
         check_new(out, force=force)
     path, query = _query(chosen)
     with Store.read(path) as store:
-        found = list(store.find(query))
+        found = list(_find(store, query))
     content = _csv(found) if form == "csv" else b"".join(msgspec.json.encode(item.result) + b"\n" for item in found)
     if out is None:
         sys.stdout.buffer.write(content)

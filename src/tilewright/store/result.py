@@ -13,11 +13,14 @@ Status = Literal["ok", "wrong", "failed", "timeout", "refused"]
 """How it ended: measured and correct; measured, but the answer was wrong; raised or crashed; hung; not run at all."""
 STATUSES: tuple[Status, ...] = ("ok", "wrong", "failed", "timeout", "refused")
 
+KINDS = ("gemm", "moe", "copy", "read", "allreduce", "serve")
+"""What `bench` (`bench/problem.py`) and `sweep` (`serve`) store; results that are brought in may be of other kinds."""
+
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=False):
     """One measurement. It is never changed once stored: measuring again is another result.
 
-    `kind` names the question (`gemm`, `moe`, `copy`, `allreduce`, `tune` ...), `problem` and `config` are its fields
+    `kind` names the question (`gemm`, `moe`, `copy`, `allreduce`, `serve` ...), `problem` and `config` are its fields
     (shapes, formats; tile, stages ...), `environment` where it ran (`gpu`, `driver`, `cuda`, versions of what took
     part). Times are seconds: `time_s` the median over `samples`, `low_s` and `high_s` its 10th and 90th percentile.
     `error` is the largest deviation from the reference over the reference's largest magnitude. `marks` says what

@@ -84,6 +84,18 @@ class Store(StoreFile):
             msgspec.json.encode(result),
         )
 
+    def kinds(self) -> list[str]:
+        """The kinds of its results, in order of the alphabet.
+
+        Raises:
+            InputError: the file is damaged.
+        """
+        try:
+            return [kind for (kind,) in self._connection.execute("SELECT DISTINCT kind FROM results ORDER BY kind")]
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            msg = f"The store {shown(str(self.path))} is damaged: {error}; restore it from a copy or an export."
+            raise InputError("store", msg) from None
+
     def find(self, query: Query = Query()) -> Iterator[Stored]:
         """The results that `query` means, oldest first.
 

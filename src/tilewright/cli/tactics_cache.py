@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from tilewright.libraries.flashinfer.cache_report import CacheReport
 
 F = TypeVar("F", bound=Callable[..., Any])
+_SHOWN: Final = 3
+"""Kernels of one entry that the table names."""
 
 
 def cache_options(function: F) -> F:
@@ -53,6 +55,8 @@ def run_cache(
     check: bool, out: Output,
 ) -> int | None:  # fmt: skip
     """Read, report and check; the exit status."""
+    import gc
+
     from tilewright.cli.tactics_compiled import EXIT_NO, known_arch
     from tilewright.collectives.tree import open_tree
     from tilewright.libraries.flashinfer.autotune_cache import read_cache
@@ -61,22 +65,30 @@ def run_cache(
     running: Mapping[str, str] = _running(items)
     extra: list[int] = [chunk] if chunk else []
     wanted: list[int] = sorted({*_sizes(sizes), *extra})
-    cache = read_cache(file)
-    if gpu is not None:
-        from tilewright.libraries.tuned.devices import device_of_gpu
+    collecting = gc.isenabled()
+    # A large file is hundreds of thousands of small values that all stay to the end: looking through them for garbage
+    # again and again takes as long as reading them.
+    gc.disable()
+    try:
+        cache = read_cache(file)
+        if gpu is not None:
+            from tilewright.libraries.tuned.devices import device_of_gpu
 
-        running = {"gpu": device_of_gpu(gpu).name, **running}
-    with open_tree(root) as tree:
-        tactics: Any = []
-        if any(entry.op in MOE_OPS for entry in cache.entries):
-            from tilewright.libraries.flashinfer.tactics import read_report
+            running = {"gpu": device_of_gpu(gpu).name, **running}
+        with open_tree(root) as tree:
+            tactics: Any = []
+            if any(entry.op in MOE_OPS for entry in cache.entries):
+                from tilewright.libraries.flashinfer.tactics import read_report
 
-            tactics = read_report(tree, "moe", known_arch(arch)).tactics
-        report = cache_report(tree, cache, file, tactics, running, wanted)
-    if out.json:
-        out.document(report)
-    else:
-        _show(report, out)
+                tactics = read_report(tree, "moe", known_arch(arch)).tactics
+            report = cache_report(tree, cache, file, tactics, running, wanted)
+        if out.json:
+            out.document(report)
+        else:
+            _show(report, out)
+    finally:
+        if collecting:
+            gc.enable()
     return EXIT_NO if check and report.accepted.verdict == "no" else None
 
 
@@ -87,20 +99,21 @@ def _show(report: CacheReport, out: Output) -> None:
     out.line(f"  {accepted.why}")
     for item in accepted.mismatches:
         out.line(f"  {item.field}: the file says {item.saved}, running is {item.running}")
+    lines: list[str] = []
     for group in report.coverage:
-        out.line()
-        out.line(f"{group.op} ({group.runner}): buckets {', '.join(str(count) for count in group.buckets) or 'none'}")
+        lines += ["", f"{group.op} ({group.runner}): buckets {', '.join(map(str, group.buckets)) or 'none'}"]
         if group.missing:
             told = ", ".join(f"{tokens} (bucket {place})" for tokens, place in group.missing.items())
-            out.line(f"  not covered: {told}")
+            lines.append(f"  not covered: {told}")
+    out.lines(lines)
     rows: list[list[object]] = []
     for item in report.chosen:
         tiles = [
             f"{'x'.join(str(part) for part in kernel.tile)} {kernel.fusion}{' swap_ab' if kernel.swap_ab else ''} "
             f"({kernel.a}, {kernel.verdict})"
-            for kernel in item.kernels
+            for kernel in item.kernels[:_SHOWN]
         ]
-        rows.append([item.op, item.rows, item.tactic, "; ".join(tiles[:3]) or item.problem])
+        rows.append([item.op, item.rows, item.tactic, "; ".join(tiles) or item.problem])
     out.line()
     if rows:
         out.table(("op", "M", "tactic", "kernel"), rows, right=(1,))

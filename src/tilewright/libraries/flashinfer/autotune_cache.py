@@ -12,8 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Annotated, Any, Final, cast
 
 import msgspec
 
@@ -26,12 +27,21 @@ MAX_KEY: Final = 20_000
 METADATA, RECORDS, GENERATION = "_metadata", "_records", "_generation"
 _INDETERMINATE: Final = (None, "unknown", "None")
 """0.7.4 autotuner.py, _INDETERMINATE_META_VALUES: the writer could not tell."""
+_MARK: Final = re.compile(r"""[,()\[\]{}<>]|'(?:[^'\\]|\\.)*(?:'|\\?\Z)|"(?:[^"\\]|\\.)*(?:"|\\?\Z)""", re.DOTALL)
+"""A comma, a bracket, or a quoted text (one that does not close goes to the end)."""
+_OPENING, _CLOSING = frozenset("([{<"), frozenset(")]}>")
+_KEY: Final = re.compile(
+    r"'([^'\"\\,(){}<>\[\]]*)', '[^'\"\\,(){}<>\[\]]*', (\((?:\([-0-9, ]*\)[, ]*)*\))(?:,(.*))?", re.DOTALL
+)
+"""A key as the tuner writes it: custom op, runner, shapes, extras."""
+_EXTENTS: Final = msgspec.json.Decoder(list[list[Annotated[int, msgspec.Meta(gt=-(10**12), lt=10**12)]]])
+"""Shapes as JSON; an extent has 12 digits at most."""
 _FIELD: Final = re.compile(r"""\bmeta\[["'](\w{1,60})["']\]\s*=""")
 _AUTOTUNERS: Final = ("flashinfer/autotuner/autotuner.py", "flashinfer/autotuner.py")
 _UTILS: Final = ("flashinfer/fused_moe/utils.py", "flashinfer/utils.py")
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One choice. `rows`: the first extent of the first tensor, the bucket of M; `shapes` all of them."""
 
     op: str
@@ -59,27 +69,25 @@ class CacheFile(msgspec.Struct, frozen=True, kw_only=True):
 def _split(text: str) -> list[str]:
     """The parts of a tuple's text, cut at commas outside of brackets and quotes."""
     parts: list[str] = []
-    depth, quote, begin = 0, "", 0
-    at = 0
-    while at < len(text):
-        char = text[at]
-        if quote:
-            if char == "\\":
-                at += 1
-            elif char == quote:
-                quote = ""
-        elif char in "'\"":
-            quote = char
-        elif char in "([{<":
+    depth, begin = 0, 0
+    for hit in _MARK.finditer(text):
+        mark = hit[0]
+        if mark == ",":
+            if depth == 0:
+                parts.append(text[begin : hit.start()].strip())
+                begin = hit.end()
+        elif mark in _OPENING:
             depth += 1
-        elif char in ")]}>":
+        elif mark in _CLOSING:
             depth -= 1
-        elif char == "," and depth == 0:
-            parts.append(text[begin:at].strip())
-            begin = at + 1
-        at += 1
     parts.append(text[begin:].strip())
     return [part for part in parts if part]
+
+
+@lru_cache(maxsize=1 << 12)
+def _extras(text: str) -> str:
+    """What stands behind the shapes; few kinds of it stand in one file."""
+    return ", ".join(_split(text))
 
 
 def _shapes(text: str) -> list[list[int]]:
@@ -93,17 +101,32 @@ def _shapes(text: str) -> list[list[int]]:
     return found
 
 
+def _parts(key: str) -> tuple[str, list[list[int]], str] | None:
+    """(custom op, shapes, extras) of a key without its brackets; None where it has fewer than three parts."""
+    usual = _KEY.fullmatch(key)
+    if usual is None:
+        parts = _split(key)
+        return None if len(parts) < 3 else (parts[0].strip("'\""), _shapes(parts[2]), ", ".join(parts[3:]))
+    op, text, extras = usual.groups("")
+    try:  # as the tuner writes them, shapes are JSON but for the brackets, which is read many times faster
+        shapes = _EXTENTS.decode(text.replace("(", "[").replace(")", "]").replace(",]", "]"))
+    except msgspec.DecodeError:
+        shapes = _shapes(text)
+    return op, shapes, _extras(extras)
+
+
 def _entry(key: str, value: Any) -> Entry | None:
     if len(key) > MAX_KEY or not (key.startswith("(") and key.endswith(")")) or not isinstance(value, list):
         return None
-    parts, values = _split(key[1:-1]), cast("list[Any]", value)
-    if len(parts) < 3 or len(values) < 2 or not isinstance(values[0], str):
+    parts, values = _parts(key[1:-1]), cast("list[Any]", value)
+    if parts is None or len(values) < 2 or not isinstance(values[0], str):
         return None
+    op, shapes, extras = parts
     tactic = values[1]
     # 0.7.4 load_configs: integer tactics of cuDNN are plan indices of another build, and dropped.
     dropped = values[0].startswith("Cudnn") and isinstance(tactic, int) and tactic >= 0
     return Entry(
-        op=parts[0].strip("'\""), runner=values[0], shapes=_shapes(parts[2]), extras=", ".join(parts[3:]),
+        op=op, runner=values[0], shapes=shapes, extras=extras,
         tactic=tactic, problem="an integer plan index of cuDNN, dropped from 0.7 on" if dropped else "",
     )  # fmt: skip
 

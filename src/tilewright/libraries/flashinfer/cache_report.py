@@ -23,7 +23,11 @@ MOE_OPS = {"trtllm::fused_moe::gemm1": "gemm1", "trtllm::fused_moe::gemm2": "gem
 """fused_moe/core.py: the two choices of a CUTLASS MoE layer, by our tactics' names of the GEMM."""
 
 
-class Kernel(msgspec.Struct, frozen=True, kw_only=True):
+_NO_END = 1 << 30
+"""More tokens than are ever tuned for."""
+
+
+class Kernel(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A kernel that a tactic number may mean: the number alone does not say the formats."""
 
     name: str
@@ -35,7 +39,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str
 
 
-class Chosen(msgspec.Struct, frozen=True, kw_only=True):
+class Chosen(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One entry of the file."""
 
     op: str
@@ -46,7 +50,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-class Coverage(msgspec.Struct, frozen=True, kw_only=True):
+class Coverage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The buckets of M that one op is tuned for (with one set of the other extents), and numbers of tokens of the
     server whose bucket is not among them: they run the default tactic, or are tuned at their first use."""
 
@@ -89,18 +93,21 @@ def _kernels(tactics: Sequence[Tactic], gemm: str, number: int) -> list[Kernel]:
 def _coverage(entries: Sequence[Entry], wanted: Sequence[int], hybrid: bool) -> list[Coverage]:
     groups: dict[tuple[Any, ...], list[Entry]] = {}
     for entry in entries:
-        rest = tuple(tuple(shape[1:]) if at == 0 else tuple(shape) for at, shape in enumerate(entry.shapes))
         # Tensors that follow the number of tokens (routing, scales) change with it: only the first one's width tells.
-        groups.setdefault((entry.op, entry.runner, rest[:1], entry.extras), []).append(entry)
+        rest = (tuple(entry.shapes[0][1:]),) if entry.shapes else ()
+        groups.setdefault((entry.op, entry.runner, rest, entry.extras), []).append(entry)
+    rounded = [(tokens, bucket(tokens, _NO_END, hybrid)) for tokens in wanted]
     out: list[Coverage] = []
     for (op, runner, rest, _), those in groups.items():
-        buckets = sorted({entry.rows for entry in those if entry.rows is not None})
+        tuned = {entry.rows for entry in those if entry.rows is not None}
+        buckets = sorted(tuned)
         missing: dict[str, int] = {}
-        for tokens in wanted:
-            place = bucket(tokens, max(buckets, default=1), hybrid)
+        most = buckets[-1] if buckets else 1
+        for tokens, unlimited in rounded:
+            place = min(most, unlimited) if tokens < most else most
             # Above the largest bucket FlashInfer takes the largest, tuned for fewer tokens than there are.
-            if place not in buckets or tokens > max(buckets, default=0):
-                missing[str(tokens)] = place if place in buckets else bucket(tokens, 1 << 30, hybrid)
+            if place not in tuned or tokens > most:
+                missing[str(tokens)] = place if place in tuned else unlimited
         out.append(
             Coverage(op=op, runner=runner, shape=[list(part) for part in rest], buckets=buckets, missing=missing)
         )
@@ -123,11 +130,16 @@ def cache_report(
         raise InputError("running", f"{msg}{', '.join(tuner.fields)}.")
     environment = {"flashinfer_version": tuner.version, **running}
     chosen: list[Chosen] = []
+    meant: dict[tuple[str, int], list[Kernel]] = {}
+    """(GEMM, tactic) -> kernels: the numbers are few, whatever the number of entries."""
     for entry in cache.entries:
         gemm = MOE_OPS.get(entry.op)
         kernels: list[Kernel] = []
         if gemm is not None and isinstance(entry.tactic, int) and not isinstance(entry.tactic, bool):
-            kernels = _kernels(tactics, gemm, entry.tactic)
+            numbered = (gemm, entry.tactic)
+            if numbered not in meant:
+                meant[numbered] = _kernels(tactics, gemm, entry.tactic)
+            kernels = meant[numbered]
         chosen.append(
             Chosen(
                 op=entry.op, runner=entry.runner, rows=entry.rows, tactic=entry.tactic, kernels=kernels,
@@ -136,7 +148,7 @@ def cache_report(
         )  # fmt: skip
     rounding = "rounded up in steps" if tuner.hybrid else "rounded down to a power of two"
     notes = [f"FlashInfer {tuner.version}: numbers of tokens are {rounding} to a bucket."]
-    if any(len({(kernel.a, kernel.b) for kernel in item.kernels}) > 1 for item in chosen):
+    if any(len({(kernel.a, kernel.b) for kernel in kernels}) > 1 for kernels in meant.values()):
         notes.append("A tactic number means another kernel for each pair of formats: all that it may mean are listed.")
     return CacheReport(
         library_version=tuner.version, file=file, metadata=cache.metadata,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import msgspec
@@ -18,9 +19,11 @@ from tilewright.cli.main import invoke
 from tilewright.errors import InputError
 from tilewright.hardware.names import resolve_gpu
 from tilewright.report.schema import checker
-from tilewright.tune.layer import Layer
+from tilewright.tune.layer import Layer, Problem
 from tilewright.tune.moe import Tuner, tune_moe
+from tilewright.tune.our_builds import default_build
 from tilewright.tune.settings import Settings
+from tilewright.tune.trials import TrialStore
 
 LAYER = Layer(hidden=2048, inter=256, experts=64, topk=4, dtype="bf16")
 H200 = Device(0, "NVIDIA H200", resolve_gpu("h200-sxm"), (9, 0), 140_000_000_000, "580.159.04", 2)
@@ -64,6 +67,43 @@ def test_a_whole_run(tmp_path: Path) -> None:
     start = str(out / "E=64,N=256,device_name=NVIDIA_H200.json")
     tuner = Tuner(settings(tmp_path, start=start))
     assert tuner.hints(tuner.problems[0])[0]["BLOCK_SIZE_N"] == 128
+
+
+@pytest.mark.usefixtures("machine")
+def test_our_kernels_builds_are_what_its_reader_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--kernel ours --out` ends in the folder that `kernels/tuned.py` reads; the kernel's own build is looked at."""
+    from tilewright.kernels.tuned import tuned_build
+
+    layer = Layer(hidden=2048, inter=256, experts=64, topk=4, dtype="nvfp4")
+    out, command = tmp_path / "tuned", (sys.executable, str(Path(__file__).with_name("fake_ours.py")))
+    document = tune_moe(settings(tmp_path, kernel="ours", layer=layer, tokens=[1, 96], out=str(out), command=command))
+    build = document.results[1].config
+    assert build is not None
+    found = tuned_build("NVIDIA H200", 64, 512, 2048, 96 * 4, str(out))
+    assert found is not None
+    assert asdict(found) == build
+    assert default_build(Problem(kernel="ours", layer=layer, tokens=96)) in asked_of(tmp_path / "s.sqlite", 96)
+    assert any("At 1 tokens fused_moe runs another kernel" in note for note in document.notes)
+
+
+def asked_of(store: Path, tokens: int) -> list[dict[str, int]]:
+    with TrialStore.read(store) as opened:
+        return [trial.config for _, problem, trial in opened.everything() if problem.tokens == tokens]
+
+
+def test_memory_is_asked_first(
+    machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One sentence with what fits, and nothing is started or written."""
+    small = replace(H200, free_bytes=3_000_000_000)
+    monkeypatch.setattr(tilewright.bench.device, "read_device", lambda index: replace(small, index=index))
+    sizes = ("--hidden", "2048", "--inter", "256", "--experts", "64", "--topk", "4", "--tokens", "16,200000")
+    assert invoke(["tune", "moe", *sizes, "--store", str(tmp_path / "s.sqlite"), "--out", str(tmp_path / "o")]) == 2
+    assert "3.0 GB free: up to" in capsys.readouterr().err
+    assert not (tmp_path / "s.sqlite").exists()
+    assert not (tmp_path / "o").exists()
 
 
 @pytest.mark.usefixtures("machine")

@@ -205,3 +205,17 @@ def test_trials_cannot_be_changed(tmp_path: Path) -> None:
     with pytest.raises(sqlite3.IntegrityError, match="append-only"):
         connection.execute("DELETE FROM trials")
     connection.close()
+
+
+def test_a_hanging_worker_ends_with_the_run() -> None:
+    """SIGKILL of its parent leaves no process that holds the GPU."""
+    worker = "import sys, time; from tilewright.tune.parent import end_with_parent; end_with_parent(0.05); "
+    worker += "print('up', flush=True); time.sleep(60)"
+    words = f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {worker!r}]); p.wait()"
+    with subprocess.Popen([sys.executable, "-c", words], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"up\n"
+        parent.kill()
+        begun = time.monotonic()
+        assert parent.stdout.read() == b""  # its worker had the pipe, too
+        assert time.monotonic() < begun + 10

@@ -78,7 +78,7 @@ def _devices(text: str | None) -> tuple[int, ...]:
 @click.option("--budget", type=FiniteRange(1, 10**7), metavar="SECONDS", help="Stop asking for trials after this long.")
 @click.option("--start", metavar="FILE", help="A tuned file of vLLM or SGLang: its tiles are looked at first.")
 @click.option("--out", metavar="DIR", help="Write the files that the engine (or our kernel) reads into this folder.")
-@click.option("--format", "formats", multiple=True, help="Whose files: vllm, sglang, tilewright; default: the kernel's.")
+@click.option("--format", "formats", multiple=True, help="Of vllm, sglang or tilewright; default: the kernel's.")
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @click.option("--store", metavar="FILE", help="The store; default $TILEWRIGHT_STORE, else your data folder.")
 @click.option("--no-store", is_flag=True, help="Keep nothing.")
@@ -117,8 +117,13 @@ def moe(**asked: Any) -> None:
         limit_s=asked["time_limit"],
     )  # fmt: skip
     tuner = Tuner(settings, out.note)
-    with Progress(out, len(counts), tuner.looks) as progress:
-        document = tune_moe(tuner, progress)
+    try:
+        with Progress(out, len(counts), tuner.looks) as progress:
+            document = tune_moe(tuner, progress)
+    except KeyboardInterrupt:
+        if settings.keep and not settings.compile_only:
+            out.note("What was measured is in the store: the same command with --resume goes on from there.")
+        raise
     if out.json:
         out.document(document)
     else:

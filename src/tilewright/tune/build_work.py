@@ -14,11 +14,13 @@ import msgspec
 from tilewright.bench.job import Job, Outcome
 from tilewright.bench.work import sentence
 from tilewright.tune.build import build
+from tilewright.tune.parent import end_with_parent
 from tilewright.tune.work import fault_of
 
 
 def main() -> None:
     """Answer jobs until stdin ends."""
+    end_with_parent()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     decoder = msgspec.json.Decoder(Job)

@@ -9,6 +9,7 @@ was found for our own kernel is a file of its own form (`kernels/tuned.py`).
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -168,17 +169,22 @@ def targets(engine: Format, layer: Layer, device: str, version: str, out: str) -
 
 
 def check_targets(paths: Sequence[Path], out: str, *, force: bool) -> None:
-    """Refuse before anything is measured what could not be written afterwards.
+    """Refuse before anything is measured what could not be written afterwards; the folders are made.
 
     Raises:
-        InputError: `out` is no folder, or one of the files exists and `force` is not set.
+        InputError: `out` is no folder or cannot be written into, or one of the files exists and `force` is not set.
     """
-    folder = Path(out)
-    if "\0" in out or (folder.exists() and not folder.is_dir()):
-        raise InputError("out", f"--out {shown(out)} is no folder; give one, it is made where it is missing.")
-    for path in paths:
-        if path.parent.is_dir():
+    try:
+        if not out or "\0" in out or (Path(out).exists() and not Path(out).is_dir()):
+            raise InputError("out", f"--out {shown(out)} is no folder; give one, it is made where it is missing.")
+        for path in paths:
+            path.parent.mkdir(parents=True, exist_ok=True)
             check_new(str(path), force=force)
+            with tempfile.TemporaryFile(dir=path.parent):
+                pass
+    except OSError as error:
+        msg = f"--out {shown(out)} cannot be written: {error.strerror or error}; give a folder that you may write."
+        raise InputError("out", msg) from None
 
 
 def write(
@@ -195,11 +201,6 @@ def write(
     written: list[Exported] = []
     for name, gemm, content in files:
         path = Path(out) / name
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            msg = f"--out {shown(out)} cannot be made: {error.strerror or error}; give a folder that you may write."
-            raise InputError("out", msg) from None
         write_new(str(path), content, force=force)
         written.append(Exported(engine=engine, path=str(path), gemm=gemm, tokens=sorted(found)))
     return written

@@ -100,7 +100,7 @@ def check_memory(layer: Layer, tokens: Sequence[int], devices: Sequence[Device])
     most = max(tokens)
     if most * layer.topk > MOST_ROWS:
         msg = (
-            f"--tokens {most:,} times {layer.topk} experts each are more rows than one call takes ({MOST_ROWS:,}); "
+            f"--tokens {most:,} times {layer.topk:,} experts each are more rows than one call takes ({MOST_ROWS:,}); "
             f"up to {MOST_ROWS // layer.topk:,} tokens are possible."
         )
         raise InputError("tokens", msg)
@@ -119,9 +119,9 @@ def check_memory(layer: Layer, tokens: Sequence[int], devices: Sequence[Device])
             raise InputError("tokens", msg)
         each = weight_bytes(layer) // layer.experts
         room = max(0, free - needed_bytes(layer, [1], free) + weight_bytes(layer)) // each
+        fitting = f"about {room:,} experts fit, or a higher --tp or --ep" if room else "not one expert fits"
         msg = (
             f"--experts {layer.experts:,} of {layer.hidden:,} x {layer.inter:,} are {weight_bytes(layer) / GIGA:,.1f} "
-            f"GB of weights, and {label} has {free / GIGA:,.1f} GB free: about {room:,} experts fit, or a higher --tp "
-            "or --ep of the model."
+            f"GB of weights, and {label} has {free / GIGA:,.1f} GB free: {fitting}."
         )
         raise InputError("experts", msg)

@@ -48,7 +48,7 @@ class Tuner:
             reasons = "; ".join(f"{count:,} {reason}" for reason, count in self.pruned.dropped.items())
             raise InputError("space", f"No config of {self.settings.kernel} can run this layer on this GPU: {reasons}.")
         self.plan: Plan = plan_of(len(self.pruned.kept), self.settings.trials)
-        self.starts = read_start(self.settings.start) if self.settings.start else {}
+        self.starts = read_start(self.settings.start) if self.settings.start is not None else {}
         self.best: dict[int, list[Config]] = {}
         self.problems = [
             Problem(kernel=self.settings.kernel, layer=self.settings.layer, tokens=count)

@@ -20,6 +20,7 @@ from tilewright.triton_.extract import Kernel
 from tilewright.tune.clock import Clock
 from tilewright.tune.layer import problem_of
 from tilewright.tune.moe_call import PARTS, own_kernel, read_kernel
+from tilewright.tune.parent import end_with_parent
 from tilewright.tune.stage import Stage, key_of_layer, our_launches, triton_launches
 
 LAUNCH_ONLY: Final = ("GROUP_SIZE_M", "resident")
@@ -126,6 +127,7 @@ def fault_of(error: Exception) -> str:
 
 def main() -> None:
     """Answer jobs until stdin ends or the CUDA context is lost."""
+    end_with_parent()
     bench: Bench | None = None
 
     def answer(job: Job) -> Outcome:

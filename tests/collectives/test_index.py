@@ -10,9 +10,10 @@ import msgspec
 import pytest
 from mini_cutlass import FILES, HEAD, collective, cutlass_fixture, own_cache, write_wheel  # noqa: F401
 
+from tilewright.collectives.answer import Answer
 from tilewright.collectives.model import Collective, ScheduleTag
 from tilewright.collectives.policies import describe
-from tilewright.collectives.query import Answer, Filters, collectives
+from tilewright.collectives.query import Filters, collectives
 from tilewright.collectives.tree import open_tree
 
 Write = Callable[..., Path]

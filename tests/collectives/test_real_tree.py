@@ -12,9 +12,11 @@ import pytest
 from mini_cutlass import own_cache  # noqa: F401
 
 from conftest import truth_rows
+from tilewright.collectives.answer import Answer
 from tilewright.collectives.known import first_seen, identify, known_trees, nearest_known
-from tilewright.collectives.query import Answer, Filters, collectives, index_of, schedule_tags
+from tilewright.collectives.query import Filters, collectives
 from tilewright.collectives.suit import suited
+from tilewright.collectives.survey import index_of, schedule_tags
 from tilewright.collectives.tree import open_tree
 from tilewright.cutlass.config import parse_config
 

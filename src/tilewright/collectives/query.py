@@ -1,4 +1,4 @@
-"""Ask a source tree what its CUTLASS can do: `survey` reads every tree under a root, `select` filters.
+"""Ask a source tree what its CUTLASS can do: what `survey` read of it, filtered, and held against a config.
 
 The public function is `collectives`, which `tilewright collectives` prints.
 """
@@ -9,44 +9,20 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from tilewright.collectives import cache
-from tilewright.collectives.known import first_seen, first_with, identify, nearest_known
-from tilewright.collectives.model import (
-    BuilderRef,
-    Collective,
-    Index,
-    Policy,
-    RefusedBy,
-    Requirement,
-    Scaling,
-    ScheduleTag,
-    Suited,
-    TreeInfo,
-)
-from tilewright.collectives.roots import CutlassRoot
-from tilewright.collectives.tree import SourceTree, open_tree, printable
+from tilewright.collectives.answer import Answer, FitSummary, ForConfig
+from tilewright.collectives.model import Collective, Scaling, ScheduleTag
+from tilewright.collectives.survey import Survey, survey
+from tilewright.collectives.tree import open_tree
 from tilewright.errors import InputError, nearest, shown
 
 if TYPE_CHECKING:
     from tilewright.cutlass.config import KernelConfig
 
-__all__ = [
-    "ARCHS",
-    "Answer",
-    "Filters",
-    "FitSummary",
-    "ForConfig",
-    "Survey",
-    "collectives",
-    "index_of",
-    "normal_arch",
-    "schedule_tags",
-    "survey",
-]
+__all__ = ["ARCHS", "Filters", "collectives", "normal_arch"]
 
 ARCHS: Final = ("sm70", "sm80", "sm90", "sm100", "sm101", "sm103", "sm120", "sm121")
 """Archs that CUTLASS has tags for and that a user may ask about; SM121 runs what is built for the Sm120 tag."""
@@ -60,48 +36,6 @@ _REFERENCE_ARCHS: Final[dict[str, tuple[str, ...]]] = {"blockwise": ("sm90",), "
 Software-scaled FP8: SM90 (example 67); hardware block scaling: SM100 (example 72)."""
 
 
-class FitSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict of `fit`, without its fields."""
-
-    cutlass: str
-    status: str
-    stages: int | None
-    smem_bytes: int | None
-    limit_bytes: int | None
-    excess_bytes: int | None
-    rules: tuple[str, ...] = ()
-    fixes: tuple[str, ...] = ()
-
-
-class ForConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Which collectives could run a kernel config."""
-
-    config: dict[str, Any]
-    verdicts: tuple[Suited, ...]
-    """Those that could, then those that look as if they could, each with its reasons; mainloops, then epilogues."""
-    fit: FitSummary | None = None
-    """What `fit` says about the config with the rules of the tree; None where some collective is missing."""
-    first_release: str | None = None
-    """Where no mainloop could: the first release with one that could, and its dispatch policy."""
-    first_policy: str | None = None
-    notes: tuple[str, ...] = ()
-
-
-class Answer(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="tilewright/collectives/1"):
-    """The answer of `collectives` (DESIGN 4.4). `file`s are relative to `root`."""
-
-    cutlass: str
-    root: str
-    trees: tuple[TreeInfo, ...]
-    collectives: tuple[Collective, ...]
-    references: tuple[Collective, ...] = ()
-    """What to read beside the answer: the same scaling on the arch where it is documented best."""
-    schedules: tuple[ScheduleTag, ...] = ()
-    unused_policies: tuple[Policy, ...] = ()
-    notes: tuple[str, ...] = ()
-    for_config: ForConfig | None = msgspec.field(default=None, name="for")
-
-
 @dataclass(frozen=True, slots=True)
 class Filters:
     """Which collectives to show; None shows all."""
@@ -111,17 +45,6 @@ class Filters:
     array: bool | None = None
     operation: Literal["mma", "epilogue"] | None = None
     sparse: bool | None = None
-
-
-@dataclass(frozen=True)
-class Survey:
-    """Every CUTLASS under one root, read."""
-
-    root: str
-    trees: tuple[TreeInfo, ...]
-    indexes: tuple[Index, ...]
-    """One for each of `trees`; files are relative to the root."""
-    notes: tuple[str, ...]
 
 
 def normal_arch(text: str, field: str = "arch") -> str:
@@ -137,145 +60,6 @@ def normal_arch(text: str, field: str = "arch") -> str:
         msg = f"{field}: {shown(text)} is no arch; legal are {', '.join(ARCHS)}"
         raise InputError(field, f"{msg} (nearest: {near[0]})." if near else f"{msg}.")
     return arch
-
-
-def index_of(root: CutlassRoot) -> Index:
-    """The index of one CUTLASS tree, from the cache where its content was read before. Files are relative to its
-    include folder."""
-    kept = cache.load("indexes", root.fingerprint, Index)
-    if kept is not None and kept.fingerprint == root.fingerprint:
-        return kept if kept.version == root.version else msgspec.structs.replace(kept, version=root.version)
-    from tilewright.collectives.index import build_index  # the lexer and the evaluator, not needed for what is cached
-
-    index = build_index(root)
-    if not index.notes:  # what could not be read this time may be readable next time
-        cache.store("indexes", root.fingerprint, index)
-    return index
-
-
-def schedule_tags(root: CutlassRoot) -> frozenset[str]:
-    """Names of every schedule tag of a tree: the names that may reach a compiler (DESIGN 4.2)."""
-    return frozenset(tag.name for tag in index_of(root).schedules)
-
-
-def _info(root: CutlassRoot, index: Index) -> TreeInfo:
-    known = identify(root)
-    near = _nearest(root) if known is None else None
-    owner = root.owner
-    return TreeInfo(
-        cutlass=known.release(root.version) if known is not None else root.version,
-        reported=root.version,
-        known=", ".join(known.names) if known is not None else None,
-        ruleset=known.ruleset if known is not None else None,
-        nearest=near,
-        fingerprint=root.fingerprint,
-        include=printable(root.include),
-        library=f"{owner.name} {owner.version}" if owner is not None else None,
-        copies=tuple(printable(copy) for copy in root.copies),
-        collectives=len(index.collectives),
-        builders=index.builders,
-    )
-
-
-def _nearest(root: CutlassRoot) -> str:
-    """What an unknown tree is nearest to, in words; from the cache where its content was compared before."""
-    kept = cache.load("nearest", root.fingerprint, str)
-    if kept is None:
-        found = nearest_known(root)
-        kept = f"{found.tree.name}, {found.differing} of {found.counted} files differ"
-        cache.store("nearest", root.fingerprint, kept)
-    return kept
-
-
-def survey(tree: SourceTree) -> Survey:
-    """Read every distinct CUTLASS of `tree`.
-
-    Raises:
-        TreeError: there is none.
-    """
-    trees: list[TreeInfo] = []
-    indexes: list[Index] = []
-    for number, root in enumerate(tree.cutlass_roots()):
-        index = index_of(root)
-        trees.append(_info(root, index))
-        indexes.append(_placed(index, root, number))
-    notes = [*tree.notes, *(note for index in indexes for note in index.notes)]
-    return Survey(tree.name, tuple(trees), tuple(indexes), tuple(dict.fromkeys(map(printable, notes))))
-
-
-def _placed(index: Index, root: CutlassRoot, number: int) -> Index:
-    """`index` with its files relative to the root that was asked about, and with the copies of each file."""
-    put = msgspec.structs.replace
-    include = printable(root.include)
-    prefix = f"{include}/" if include else ""
-    copies = [f"{printable(copy)}/" if copy else "" for copy in root.copies]
-
-    def builders(refs: Iterable[BuilderRef]) -> tuple[BuilderRef, ...]:
-        return tuple(put(ref, file=prefix + ref.file) for ref in refs)
-
-    def refused(refs: Iterable[RefusedBy]) -> tuple[RefusedBy, ...]:
-        return tuple(put(ref, file=prefix + ref.file) for ref in refs)
-
-    def requires(items: Iterable[Requirement]) -> tuple[Requirement, ...]:
-        return tuple(put(item, file=prefix + item.file) for item in items)
-
-    return put(
-        index,
-        collectives=tuple(
-            put(
-                item,
-                file=prefix + item.file,
-                builders=builders(item.builders),
-                requires=requires(item.requires),
-                copies=tuple(copy + item.file for copy in copies),
-                note=item.note if item.builders else _unbuilt(item),
-                tree=number,
-            )
-            for item in index.collectives
-        ),
-        schedules=tuple(
-            put(
-                tag,
-                file=prefix + tag.file,
-                builders=builders(tag.builders),
-                refused=refused(tag.refused),
-                note=_tag_note(tag),
-                tree=number,
-            )
-            for tag in index.schedules
-        ),
-        unused_policies=tuple(
-            put(policy, file=prefix + policy.file, note=_policy_note(policy), tree=number)
-            for policy in index.unused_policies
-        ),
-    )
-
-
-def _since(version: str) -> str:
-    return f"{version} or before" if version == first_seen().oldest else version
-
-
-def _unbuilt(item: Collective) -> str | None:
-    since = first_seen().built.get(item.policy)
-    return f"{item.note} A builder for it is first present in CUTLASS {_since(since)}." if since else item.note
-
-
-def _tag_note(tag: ScheduleTag) -> str | None:
-    """The note of a tag, with the release that first accepts a tag that this tree does not."""
-    if tag.builders or tag.role != "tag" or tag.note is None:
-        return tag.note
-    accepted = first_seen().accepted.get(tag.name)
-    if not accepted:
-        return f"{tag.note} No release up to {first_seen().newest} has one."
-    versions = sorted(set(accepted.values()), key=lambda text: tuple(map(int, text.split("."))))
-    return f"{tag.note} First present in CUTLASS {_since(versions[0])}."
-
-
-def _policy_note(policy: Policy) -> str | None:
-    found = first_with(policy.name)
-    if found is None or policy.note is None or "no collective" not in policy.note:
-        return policy.note
-    return f"{policy.note} First present in CUTLASS {_since(found[0])}."
 
 
 def matches(item: Collective, filters: Filters) -> bool:

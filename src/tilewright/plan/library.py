@@ -21,7 +21,7 @@ from tilewright.errors import TreeError
 from tilewright.libraries.flashinfer.model import Report
 
 if TYPE_CHECKING:
-    from tilewright.collectives.query import Survey
+    from tilewright.collectives.survey import Survey
 
 _CODE = ("cutlass", "libraries", "formats")
 """Packages of ours whose code decides what a report says."""
@@ -129,7 +129,7 @@ class LibraryView:
         """What every CUTLASS of the tree can do; None where there is none."""
         if not self.roots:
             return None
-        from tilewright.collectives.query import survey
+        from tilewright.collectives.survey import survey
 
         return survey(self.tree)
 

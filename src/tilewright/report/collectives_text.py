@@ -6,8 +6,9 @@ import textwrap
 from collections.abc import Sequence
 from typing import Final
 
+from tilewright.collectives.answer import Answer, ForConfig
 from tilewright.collectives.model import Collective, Requirement, ScheduleTag, Suited, TreeInfo
-from tilewright.collectives.query import Answer, Filters, ForConfig
+from tilewright.collectives.query import Filters
 from tilewright.collectives.suit import CLUSTER_NOTE
 from tilewright.report.output import Output
 

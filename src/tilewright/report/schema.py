@@ -145,7 +145,7 @@ _TYPES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "search": ("tilewright.search.model", ("SearchResult",)),
     "tactics": ("tilewright.libraries.readers", ("Report", "TunedReport")),
     "tactics-diff": ("tilewright.libraries.flashinfer.model", ("Difference",)),
-    "collectives": ("tilewright.collectives.query", ("Answer",)),
+    "collectives": ("tilewright.collectives.answer", ("Answer",)),
     "predict": ("tilewright.cost.estimate", ("Estimate", "Refusal")),
     "coefficients": ("tilewright.cost.kernel_models", ("Index",)),
     "probe": ("tilewright.probe.result", ("ProbeResult", "ProbeError")),

@@ -9,19 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from tilewright.libraries.cpp_source.tokens import NotRead, Token, match_angle, match_bracket, split_commas
+from tilewright.libraries.cpp_source.heads import Param, struct_head, template_params
+from tilewright.libraries.cpp_source.tokens import NotRead, Token, match_angle, match_bracket
 
 MAX_DECLARATIONS: Final = 200_000
-
-
-@dataclass(frozen=True)
-class Param:
-    """A template parameter; `default` is the tokens behind its `=`, or None."""
-
-    name: str
-    is_type: bool
-    default: tuple[Token, ...] | None = None
-    pack: bool = False
 
 
 @dataclass(eq=False)
@@ -132,7 +123,7 @@ class _Parser:
                 self.add("alias", self.tokens[end - 1].text, self.tokens[start + 1 : end - 1], token, params=params)
         elif text == "enum":
             self.enum(token)
-        elif text in _TAGS and self.struct(token, params):
+        elif text in _TAGS and self.struct(params):
             pass
         elif text == "if":
             self.branch(token)
@@ -174,7 +165,7 @@ class _Parser:
         close = match_angle(self.tokens, self.at + 1, len(self.tokens))
         if close is None:
             raise NotRead("a template parameter list that does not end", token.file, token.line)
-        params = self.template_params(self.at + 2, close)
+        params = template_params(self.tokens, self.at + 2, close)
         self.at = close + 1
         while self.text() == "template" and self.text(1) == "<":  # a member template defined outside its class
             close = match_angle(self.tokens, self.at + 1, len(self.tokens))
@@ -186,21 +177,6 @@ class _Parser:
             return
         if self.at < len(self.tokens):
             self.declaration(params)
-
-    def template_params(self, start: int, end: int) -> tuple[Param, ...]:
-        out: list[Param] = []
-        for begin, stop in split_commas(self.tokens, start, end):
-            piece = self.tokens[begin:stop]
-            equals = next((i for i, token in enumerate(piece) if token.text == "="), len(piece))
-            head, default = piece[:equals], piece[equals + 1 :]
-            names = [token.text for token in head if token.kind == "name"]
-            is_type = bool(names) and names[0] in ("typename", "class") and "template" not in names
-            pack = any(token.text == "..." for token in head)
-            own = names[-1] if len(names) > 1 or (names and not is_type) else ""
-            if is_type and len(names) == 1:
-                own = ""
-            out.append(Param(own, is_type, tuple(default) if equals < len(piece) else None, pack))
-        return tuple(out)
 
     def using(self, params: tuple[Param, ...] | None) -> None:
         token = self.tokens[self.at]
@@ -228,48 +204,22 @@ class _Parser:
         self.skip_to_semicolon()
         self.add("enum", name, body, token)
 
-    def struct(self, token: Token, params: tuple[Param, ...] | None) -> bool:
+    def struct(self, params: tuple[Param, ...] | None) -> bool:
         """A struct or class with or without a body; False where `struct` only starts a type."""
-        start = self.at
-        index = self.at + 1
         tokens = self.tokens
-        while index < len(tokens) and (tokens[index].text in ("alignas", "[") or tokens[index].text.startswith("__")):
-            if tokens[index].text == "[" or (index + 1 < len(tokens) and tokens[index + 1].text == "("):
-                index = match_bracket(tokens, index if tokens[index].text == "[" else index + 1)
-            index += 1
-        if index >= len(tokens) or tokens[index].kind != "name":
+        head = struct_head(tokens, self.at)
+        if head is None:
             return False
-        name = tokens[index]
-        index += 1
-        spec: list[Token] | None = None
-        if index < len(tokens) and tokens[index].text == "<":
-            close = match_angle(tokens, index, len(tokens))
-            if close is None:
-                return False
-            spec = tokens[index + 1 : close]
-            index = close + 1
-        if index < len(tokens) and tokens[index].text == "final":
-            index += 1
-        bases: list[Token] = []
-        if index < len(tokens) and tokens[index].text == ":":
-            begin = index + 1
-            while index < len(tokens) and tokens[index].text not in ("{", ";"):
-                if tokens[index].text == "(":
-                    index = match_bracket(tokens, index)
-                index += 1
-            bases = tokens[begin:index]
-        if index < len(tokens) and tokens[index].text == "{":
-            close = match_bracket(tokens, index)
-            self.add("struct", name.text, tokens[index + 1 : close], name, params=params, spec=spec, bases=bases)
+        if self.tokens[head.end].text == "{":
+            close = match_bracket(tokens, head.end)
+            body, name = tokens[head.end + 1 : close], head.name
+            self.add("struct", name.text, body, name, params=params, spec=head.spec, bases=head.bases)
             self.at = close + 1
             if self.text() != ";":
                 self.skip_to_semicolon()
-            return True
-        if index < len(tokens) and tokens[index].text == ";":
-            self.at = index + 1
-            return True
-        self.at = start
-        return False
+        else:
+            self.at = head.end + 1
+        return True
 
     def branch(self, token: Token) -> None:
         index = self.at + 1
@@ -407,4 +357,4 @@ def parse(tokens: list[Token], path: tuple[str, ...] = ()) -> list[Decl]:
         raise NotRead("declarations that nest too deeply", tokens[0].file, tokens[0].line) from None
 
 
-__all__ = ["Decl", "Param", "parse"]
+__all__ = ["Decl", "parse"]

@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from tilewright.libraries.cpp_source.declare import Decl, Param
+from tilewright.libraries.cpp_source.declare import Decl
 from tilewright.libraries.cpp_source.expressions import SKIPPED, Reader
+from tilewright.libraries.cpp_source.heads import Param
 from tilewright.libraries.cpp_source.tokens import NotRead, Token, match_angle, shown, split_commas
 from tilewright.libraries.cpp_source.types import (
     ELEMENT_BITS,

@@ -129,6 +129,8 @@ def show(document: TuneDocument, out: Output) -> None:
     for file in document.files:
         seen = f" (read by {file.seen_by})" if file.seen_by else ""
         out.line(f"Wrote {file.path}{seen}")
+    for note in document.notes:
+        out.line(note)
 
 
 def _show_compiled(document: TuneDocument, out: Output) -> None:

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from tilewright.libraries.tuned.world import Device as SeenDevice
 from tilewright.store.database import default_path
 from tilewright.tune.builders import Builders, default_builders
 from tilewright.tune.cache import build_cache, kernel_file
@@ -14,12 +15,13 @@ from tilewright.tune.compile_only import compile_only
 from tilewright.tune.context import context_of, source_digest
 from tilewright.tune.document import Compiled, Elsewhere, Tuned, TuneDocument
 from tilewright.tune.elsewhere import measured_elsewhere
-from tilewright.tune.export import Exported, check_format, write
+from tilewright.tune.export import OURS, Exported, check_format, write
 from tilewright.tune.fleet import Fleet, LocalFleet
 from tilewright.tune.ground import triton_version
 from tilewright.tune.layer import Problem
 from tilewright.tune.request import Request
 from tilewright.tune.run import Outcome, Run, Watcher
+from tilewright.tune.seen import root_of, seen
 from tilewright.tune.settings import Settings
 from tilewright.tune.trials import Trial, TrialStore
 from tilewright.tune.tuner import HINTS, Tuner
@@ -78,25 +80,24 @@ def _tuned(outcome: Outcome) -> Tuned:
     )  # fmt: skip
 
 
-def _files(tuner: Tuner, outcomes: list[Outcome]) -> list[Exported]:
-    """The files of each engine that was asked for."""
+def _files(tuner: Tuner, outcomes: list[Outcome]) -> tuple[list[Exported], list[str]]:
+    """(the files of each engine that was asked for, what its own lookup says against them)."""
     settings, device = tuner.settings, tuner.ground.device
     found = {outcome.problem.tokens: outcome.ranked for outcome in outcomes if outcome.best}
     if settings.out is None or device is None or not found:
-        return []
+        return [], []
     version = source_digest("ours", None) if settings.kernel == "ours" else triton_version()
     written: list[Exported] = []
-    for name in settings.formats:
-        written += write(
-            check_format(settings.layer, name),
-            settings.layer,
-            device.name,
-            version,
-            found,
-            settings.out,
-            force=settings.force,
-        )
-    return written
+    notes: list[str] = []
+    for wanted in settings.formats:
+        name = check_format(settings.layer, wanted)
+        files = write(name, settings.layer, device.name, version, found, settings.out, force=settings.force)
+        if name != OURS and (root := root_of(name, settings.kernel, settings.root)) is not None:
+            there = SeenDevice(device.name, device.capability, tuner.ground.machine.limit)
+            files, note = seen(name, root, settings.layer, there, version, str(Path(settings.out).absolute()), files)
+            notes += [note] if note else []
+        written += files
+    return written, notes
 
 
 def tune_moe(asked: Settings | Tuner, watcher: Watcher | None = None) -> TuneDocument:
@@ -139,10 +140,11 @@ def tune_moe(asked: Settings | Tuner, watcher: Watcher | None = None) -> TuneDoc
         if end is None or time.monotonic() < end:
             elsewhere = measured_elsewhere(run, outcomes, settings.resume)
     outcomes.sort(key=lambda outcome: outcome.problem.tokens)
+    files, notes = _files(tuner, outcomes)
     finished = {outcome.problem.tokens for outcome in outcomes}
     return tuner.document(
         mode="measured", results=[_tuned(outcome) for outcome in outcomes], elsewhere=elsewhere,
-        files=_files(tuner, outcomes), store=str(path) if settings.keep else None, versions=context.versions,
+        files=files, notes=notes, store=str(path) if settings.keep else None, versions=context.versions,
         unfinished=[count for count in settings.tokens if count not in finished], workers=run.workers,
         compiled=Compiled(builds=builders.finished, failed=builders.failed),
     )  # fmt: skip

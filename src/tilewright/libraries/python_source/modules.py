@@ -12,6 +12,7 @@ import posixpath
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tilewright.libraries.python_source.builtins_ import Builtins
 from tilewright.libraries.python_source.limits import MAX_SOURCE, CannotFollow, Meter, OutOfBudget
 from tilewright.libraries.python_source.standard import Standard
 from tilewright.libraries.python_source.statements import Interpreter
@@ -59,9 +60,8 @@ class TreeInterpreter(Interpreter):
 
     def __init__(self, read: ReadSource, meter: Meter, inside: Callable[[str], bool]) -> None:
         super().__init__({}, meter)
-        self.standard = Standard(self)
-        self.builtins.update(self.standard.builtins())
-        self.host_modules: dict[str, HostObject] = self.standard.modules()
+        self.builtins.update(Builtins(self).names())
+        self.host_modules: dict[str, HostObject] = Standard(self).modules()
         self.stubs: dict[str, HostObject] = {}
         self.packages: dict[str, str] = {}
         """Top-level packages of the tree by import name, with the folder each lies in: what makes absolute imports of

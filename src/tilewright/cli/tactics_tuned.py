@@ -99,7 +99,8 @@ def read_tiles(key: str, root: str, layer: Mapping[str, Any]) -> TunedReport:
     from tilewright.collectives.tree import open_tree
     from tilewright.libraries.tuned.devices import device_of_gpu
     from tilewright.libraries.tuned.engine import SPECS
-    from tilewright.libraries.tuned.report import DEFAULT_TOKENS, Request, read_tuned
+    from tilewright.libraries.tuned.report import read_tuned
+    from tilewright.libraries.tuned.request import DEFAULT_TOKENS, Request
 
     spec = SPECS[key]
     question, notes = _question(layer)

@@ -152,9 +152,9 @@ def gpus(given: dict[str, Any]) -> Any:
 
 
 def models(given: dict[str, Any]) -> Any:
-    from tilewright.cli.models import memory_of, model_document, models_document
     from tilewright.models.memory import Parallel
     from tilewright.models.names import resolve_model
+    from tilewright.report.models_document import memory_of, model_document, models_document
 
     if given["name"] is None:
         if given["gpu_name"] is not None:

@@ -20,7 +20,7 @@ from tilewright.errors import InputError
 from tilewright.hardware.names import resolve_gpu
 from tilewright.report.schema import checker
 from tilewright.tune.layer import Layer, Problem
-from tilewright.tune.moe import Tuner, tune_moe
+from tilewright.tune.moe import NotWrittenError, Tuner, tune_moe
 from tilewright.tune.our_builds import default_build
 from tilewright.tune.settings import Settings
 from tilewright.tune.trials import TrialStore
@@ -104,6 +104,22 @@ def test_memory_is_asked_first(
     assert "3.0 GB free: up to" in capsys.readouterr().err
     assert not (tmp_path / "s.sqlite").exists()
     assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.usefixtures("machine")
+def test_files_that_cannot_be_written_do_not_lose_what_was_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run wrote the file meanwhile: it is kept, and the document is there."""
+
+    def taken(*_: object, **__: object) -> None:
+        raise InputError("out", "it exists and is kept")
+
+    monkeypatch.setattr(tilewright.tune.moe, "write", taken)
+    with pytest.raises(NotWrittenError, match="is kept") as caught:
+        tune_moe(settings(tmp_path, out=str(tmp_path / "o")))
+    assert [item.tokens for item in caught.value.document.results] == [1, 16, 2048]
+    assert caught.value.document.files == []
 
 
 @pytest.mark.usefixtures("machine")

@@ -99,7 +99,7 @@ def moe(**asked: Any) -> None:
     """
     from tilewright.report.tune_text import Progress, show
     from tilewright.tune.layer import check_kernel
-    from tilewright.tune.moe import Tuner, tune_moe
+    from tilewright.tune.moe import NotWrittenError, Tuner, tune_moe
     from tilewright.tune.settings import Settings
     from tilewright.tune.tokens import parse_tokens
 
@@ -117,9 +117,12 @@ def moe(**asked: Any) -> None:
         limit_s=asked["time_limit"],
     )  # fmt: skip
     tuner = Tuner(settings, out.note)
+    unwritten: InputError | None = None
     try:
         with Progress(out, len(counts), tuner.looks) as progress:
             document = tune_moe(tuner, progress)
+    except NotWrittenError as error:
+        document, unwritten = error.document, error
     except KeyboardInterrupt:
         if settings.keep and not settings.compile_only:
             out.note("What was measured is in the store: the same command with --resume goes on from there.")
@@ -128,3 +131,5 @@ def moe(**asked: Any) -> None:
         out.document(document)
     else:
         show(document, out)
+    if unwritten is not None:
+        raise unwritten

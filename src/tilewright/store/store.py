@@ -57,7 +57,8 @@ class Store(StoreFile):
                 new = sum(self._connection.execute(_INSERT, row).rowcount for row in rows)
                 self._connection.execute("COMMIT")
             except BaseException:
-                self._connection.execute("ROLLBACK")
+                if self._connection.in_transaction:  # a full disk has ended it already
+                    self._connection.execute("ROLLBACK")
                 raise
             return new
 

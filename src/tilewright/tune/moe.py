@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from tilewright.errors import InputError
 from tilewright.libraries.tuned.world import Device as SeenDevice
 from tilewright.store.database import default_path
 from tilewright.tune.builders import Builders, default_builders
@@ -26,7 +27,15 @@ from tilewright.tune.settings import Settings
 from tilewright.tune.trials import Trial, TrialStore
 from tilewright.tune.tuner import HINTS, Tuner
 
-__all__ = ["Tuner", "tune_moe"]
+__all__ = ["NotWrittenError", "Tuner", "tune_moe"]
+
+
+class NotWrittenError(InputError):
+    """The run is done and its files could not be written. `document` holds what was found."""
+
+    def __init__(self, why: InputError, document: TuneDocument) -> None:
+        super().__init__(why.field, why.msg)
+        self.document = document
 
 
 def _fleet(tuner: Tuner, kernel: str, builders: Builders) -> Fleet:
@@ -110,6 +119,7 @@ def tune_moe(asked: Settings | Tuner, watcher: Watcher | None = None) -> TuneDoc
     Raises:
         InputError: something that is asked for cannot be or does not fit the GPU's memory, a file exists, or the store
             is a newer one's.
+        NotWrittenError: everything was measured, and the files could not be written.
         TilewrightError: there is no GPU, or no worker can measure on it.
         MissingPartError: torch, Triton, cuda-bindings or Ray is not installed.
     """
@@ -140,11 +150,20 @@ def tune_moe(asked: Settings | Tuner, watcher: Watcher | None = None) -> TuneDoc
         if end is None or time.monotonic() < end:
             elsewhere = measured_elsewhere(run, outcomes, settings.resume)
     outcomes.sort(key=lambda outcome: outcome.problem.tokens)
-    files, notes = _files(tuner, outcomes)
+    files: list[Exported] = []
+    notes: list[str] = []
+    unwritten: InputError | None = None
+    try:
+        files, notes = _files(tuner, outcomes)
+    except InputError as error:  # what was measured is worth more than its files
+        unwritten = error
     finished = {outcome.problem.tokens for outcome in outcomes}
-    return tuner.document(
+    document = tuner.document(
         mode="measured", results=[_tuned(outcome) for outcome in outcomes], elsewhere=elsewhere,
         files=files, notes=notes, store=str(path) if settings.keep else None, versions=context.versions,
         unfinished=[count for count in settings.tokens if count not in finished], workers=run.workers,
         compiled=Compiled(builds=builders.finished, failed=builders.failed),
     )  # fmt: skip
+    if unwritten is not None:
+        raise NotWrittenError(unwritten, document)
+    return document

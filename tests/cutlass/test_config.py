@@ -111,7 +111,8 @@ def test_every_legal_combination_gets_a_verdict_and_never_an_exception(raw: dict
         assert budget.smem_bytes is not None
         assert budget.limit_bytes is not None
         assert (budget.type_status == "overflow") == (budget.smem_bytes > budget.limit_bytes)
-        assert sum(field.path.count(".") == 1 for field in budget.fields) >= 3
+        # A plain SM90 kernel (schedule basic) has its tensors and its pipelines, and nothing besides.
+        assert sum(field.path.count(".") == 1 for field in budget.fields) >= 2
 
 
 @given(kernel_configs(arch="sm120", a="nvfp4", b="nvfp4", cutlass="4.5.0"))

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from tilewright.cutlass.fusion import FusionStorage
 from tilewright.cutlass.smem_atoms import ATOM_ROWS, Atom, pick_atom
-from tilewright.cutlass.structs import Member, Struct, struct, union
+from tilewright.cutlass.structs import TMA_DESCRIPTOR, Member, Struct, struct, union
 from tilewright.cutlass.verdict import Broken, Entry
 from tilewright.formats.elements import ELEMENTS
 
@@ -22,8 +22,6 @@ SELECTOR: Final = "cutlass/gemm/collective/builders/sm90_common.inl"
 
 BARRIER_PAIR: Final = 16
 """One stage of PipelineTransactionAsync: a full and an empty mbarrier (`pipeline/sm90_pipeline.hpp`)."""
-TMA_DESCRIPTOR: Final = 128
-"""sizeof and alignof cute::TmaDescriptor (CUtensorMap)."""
 ARRAY_ALIGN: Final = 16
 """alignof ArrayEngine for elements of a byte and more; arrays of sub-byte elements have alignment 1
 (`cute/container/array_aligned.hpp`, `array_subbyte.hpp`)."""

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
-from tilewright.cutlass import fixes_sm100, sm100_collective, sm100_epilogue, sm100_kernel, sm100_mainloop
+from tilewright.cutlass import (
+    fixes_sm100,
+    sm100_collective,
+    sm100_epilogue,
+    sm100_kernel,
+    sm100_mainloop,
+    sm103_mainloop,
+)
 from tilewright.cutlass.config import KernelConfig
 from tilewright.cutlass.laid import Laid
 from tilewright.cutlass.sm100_collective import Mainloop
@@ -57,6 +66,22 @@ def lay_out(config: KernelConfig) -> Laid | list[Broken]:
         return [broken]
     rules = sm100_rules_for(config.cutlass)
     form = _form(config, main, rules)
+    direct = not epi.tag.tma
+    return lay_kernel(config, form, main, epi, direct=direct, unusable=disagreement(config, main.sm, epi))
+
+
+def lay_kernel(
+    config: KernelConfig,
+    form: Form,
+    main: sm100_collective.Mainloop | sm103_mainloop.Mainloop,
+    epi: Epilogue,
+    *,
+    direct: bool,
+    unusable: str | None,
+    more: Mapping[str, object] = MappingProxyType({}),
+) -> Laid:
+    """The kernel of a mainloop and an epilogue. `direct`: the epilogue stores without shared memory of its own; `more`:
+    figures of the family besides those that all have."""
     tensors = Member("tensors", main.tensors.bytes, main.tensors.align, main.tensors.align)
     maps = main.tensormaps.bytes if main.tensormaps is not None else None
     kernel = sm100_kernel.kernel(form, tensors, main.pipeline, maps, epi.tensors, epi.pipeline, epi.tensormaps)
@@ -72,11 +97,12 @@ def lay_out(config: KernelConfig) -> Laid | list[Broken]:
         smem_bytes=kernel.storage.bytes,
         figures={
             "stages": main.count.stages,
+            **more,
             "mainloop_bytes": main.bytes,
             "mainloop_tensor_bytes": main.tensors.bytes,
             "mainloop_pipeline_bytes": main.pipeline.bytes,
             "mainloop_tensormap_bytes": maps,
-            "threads": sm100_kernel.threads(form, direct=not epi.tag.tma),
+            "threads": sm100_kernel.threads(form, direct=direct),
             "min_blocks": 1,
             "scheduler_stages": main.scheduler_stages,
             "accumulator_stages": main.accumulator_stages,
@@ -90,7 +116,7 @@ def lay_out(config: KernelConfig) -> Laid | list[Broken]:
         epilogue_bytes=epi.tensors.bytes,
         besides=sm100_kernel.besides(kernel),
         asserted=sm100_kernel.capacity_assert(form),
-        unusable=disagreement(config, main.sm, epi),
+        unusable=unusable,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.cutlass.sm100_versions import Sm100Rules
+from tilewright.cutlass.structs import TMA_DESCRIPTOR
 
 CAPACITY: Final = 232448
 """sm100_smem_capacity_bytes (`cutlass/arch/arch.h`): the opt-in limit of a block, 227 KiB."""
@@ -19,7 +20,6 @@ LOAD_ORDER: Final = 16
 RESPONSE: Final = 16
 """CLCResponseSize: sizeof PersistentTileSchedulerSm100::CLCResponse."""
 TMEM_POINTER: Final = 4
-TMA_DESCRIPTOR: Final = 128
 DESCRIPTOR_SETS: Final = 5
 """Sets of descriptors of a grouped kernel whose descriptors are rewritten ahead of time."""
 ALIGN: Final = 16

@@ -16,10 +16,10 @@ from tilewright.cutlass.cute_slices import slices, stage_modes, unsliceable
 from tilewright.cutlass.laid import StageCount
 from tilewright.cutlass.operands import Operands, operands
 from tilewright.cutlass.sm100_atoms import Major, smem_atom
-from tilewright.cutlass.sm100_carveout import BARRIER_PAIR, CAPACITY, TMA_DESCRIPTOR, Reserved
+from tilewright.cutlass.sm100_carveout import BARRIER_PAIR, CAPACITY, Reserved
 from tilewright.cutlass.sm100_tags import Tag
 from tilewright.cutlass.sm100_versions import Sm100Rules
-from tilewright.cutlass.structs import Member, Struct, struct
+from tilewright.cutlass.structs import Member, Struct, struct, tensor_maps
 from tilewright.cutlass.verdict import Broken, Entry
 
 TMEM_COLUMNS: Final = 512
@@ -231,14 +231,6 @@ def schedule_name(op_class: str, array: bool, schedulers: int, accumulators: int
     """The kernel schedule as the compiler spells it."""
     name = _SCHEDULE[op_class].format(P="PtrArray" if array else "")
     return f"cutlass::gemm::{name}<{schedulers}, {accumulators}>"
-
-
-def tensor_maps(names: tuple[str, ...]) -> Struct:
-    """TensorMapStorage of a ptr-array mainloop."""
-    return struct(
-        [Member(f"smem_tensormap_{name}", TMA_DESCRIPTOR, TMA_DESCRIPTOR, TMA_DESCRIPTOR) for name in names],
-        TENSOR_ALIGN,
-    )
 
 
 def finish(

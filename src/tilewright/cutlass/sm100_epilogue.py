@@ -29,13 +29,12 @@ from tilewright.cutlass.sm100_epilogue_tile import (
 )
 from tilewright.cutlass.sm100_fusion import Fused, fusion_storage
 from tilewright.cutlass.sm100_versions import Sm100Rules, sm100_rules_for
-from tilewright.cutlass.structs import Member, struct
+from tilewright.cutlass.structs import TMA_DESCRIPTOR, Member, struct
 from tilewright.cutlass.verdict import Broken, Entry
 
 THREADS: Final = 128
 """ThreadCount of every SM100 epilogue: one warp group."""
 BARRIER_PAIR: Final = 16
-TMA_DESCRIPTOR: Final = 128
 DESCRIPTORS: Final = 2
 """C and D, rewritten for each group (TensorMapStorage of the ptr-array epilogue)."""
 EMPTY_PIPELINE: Final = 2

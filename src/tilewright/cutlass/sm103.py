@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.cutlass import sm100_collective, sm100_epilogue, sm100_kernel, sm103_mainloop
+from tilewright.cutlass import sm100_collective, sm100_epilogue, sm103_mainloop
 from tilewright.cutlass.config import KernelConfig
 from tilewright.cutlass.laid import Laid
-from tilewright.cutlass.sm100 import disagreement, epilogue_figures, kinds
+from tilewright.cutlass.sm100 import disagreement, kinds, lay_kernel
 from tilewright.cutlass.sm100_epilogue_key import epilogue_key
 from tilewright.cutlass.sm100_kernel import Form
 from tilewright.cutlass.sm100_versions import sm100_rules_for
-from tilewright.cutlass.structs import Member
-from tilewright.cutlass.verdict import Broken, Entry, no_collective
+from tilewright.cutlass.verdict import Broken, no_collective
 
 ARRAY_KERNEL: Final = "cutlass/gemm/kernel/sm103_blockscaled_gemm_array_tma_warpspecialized.hpp"
 
@@ -60,40 +59,12 @@ def lay_out(config: KernelConfig) -> Laid | list[Broken]:
     # TileSchedulerSelector has no static scheduler of Sm103's own: the general one, SM90's, is taken
     static = config.tile_scheduler == "static_persistent" and not array
     form = Form("sm103", array, main.scheduler_stages, main.accumulator_stages, responds=not static)
-    tensors = Member("tensors", main.tensors.bytes, main.tensors.align, main.tensors.align)
-    maps = main.tensormaps.bytes if main.tensormaps is not None else None
-    kernel = sm100_kernel.kernel(form, tensors, main.pipeline, maps, epi.tensors, epi.pipeline, epi.tensormaps)
-
-    def entries() -> list[Entry]:
-        return [
-            *sm100_kernel.entries(kernel, main.accumulator_stages, (config.tile[0] // main.sm, config.tile[1])),
-            *sm100_collective.member_entries(main.tensors, main.tensormaps),
-            *epi.entries,
-        ]
-
-    return Laid(
-        smem_bytes=kernel.storage.bytes,
-        figures={
-            "stages": main.count.stages,
-            "load_ab_stages": main.count.stages,
-            "load_sf_stages": main.load_sf_stages,
-            "mainloop_bytes": main.bytes,
-            "mainloop_tensor_bytes": main.tensors.bytes,
-            "mainloop_pipeline_bytes": main.pipeline.bytes,
-            "mainloop_tensormap_bytes": maps,
-            "threads": sm100_kernel.threads(form, direct=not (epi.tag.tma or epi.tag.array)),
-            "min_blocks": 1,
-            "scheduler_stages": main.scheduler_stages,
-            "accumulator_stages": main.accumulator_stages,
-            "mainloop_policy": main.policy,
-            "kernel_schedule": main.schedule,
-            **epilogue_figures(epi),
-        },
-        entries=entries,
-        count=main.count,
-        mainloop_tensor_bytes=main.tensors.bytes,
-        epilogue_bytes=epi.tensors.bytes,
-        besides=sm100_kernel.besides(kernel),
+    return lay_kernel(
+        config,
+        form,
+        main,
+        epi,
+        direct=not (epi.tag.tma or epi.tag.array),
         unusable=NO_STAGE if main.count.stages == 0 else disagreement(config, main.sm, epi),
-        asserted=sm100_kernel.capacity_assert(form),
+        more={"load_ab_stages": main.count.stages, "load_sf_stages": main.load_sf_stages},
     )

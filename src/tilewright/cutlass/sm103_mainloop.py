@@ -16,11 +16,11 @@ from typing import Final
 from tilewright.cutlass import sm100_carveout, sm100_mma
 from tilewright.cutlass.laid import StageCount
 from tilewright.cutlass.sm100_blockscaled import scale_member
-from tilewright.cutlass.sm100_carveout import BARRIER, BARRIER_PAIR, LOAD_ORDER, RESPONSE, TMA_DESCRIPTOR, TMEM_POINTER
-from tilewright.cutlass.sm100_collective import MainloopKey, operand_member, tensor_maps
+from tilewright.cutlass.sm100_carveout import BARRIER, BARRIER_PAIR, LOAD_ORDER, RESPONSE, TMEM_POINTER
+from tilewright.cutlass.sm100_collective import MainloopKey, operand_member
 from tilewright.cutlass.sm100_tags import Tag
 from tilewright.cutlass.sm100_versions import sm100_rules_for
-from tilewright.cutlass.structs import Member, Struct, struct
+from tilewright.cutlass.structs import TMA_DESCRIPTOR, Member, Struct, struct, tensor_maps
 from tilewright.cutlass.verdict import Broken, no_collective
 from tilewright.formats.elements import ELEMENTS
 

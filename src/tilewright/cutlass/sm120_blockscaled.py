@@ -16,7 +16,6 @@ from tilewright.cutlass.sm120_collective import (
     MMA,
     SF_GROUP,
     SF_ROWS,
-    TMA_DESCRIPTOR,
     Mainloop,
     aligned,
     count_stages,
@@ -31,6 +30,7 @@ from tilewright.cutlass.sm120_collective import (
     too_few,
 )
 from tilewright.cutlass.sm120_tags import Tag
+from tilewright.cutlass.structs import TMA_DESCRIPTOR
 from tilewright.cutlass.verdict import Broken, no_collective
 from tilewright.cutlass.versions import BARRIER_PAIR_BYTES, Rules
 from tilewright.formats.elements import ELEMENTS, Element

@@ -13,7 +13,7 @@ from typing import Final
 from tilewright.cutlass.laid import StageCount
 from tilewright.cutlass.operands import Operands
 from tilewright.cutlass.smem_atoms import ATOM_ROWS, pick_atom
-from tilewright.cutlass.structs import Member, Struct, round_up, struct
+from tilewright.cutlass.structs import Member, Struct, round_up, struct, tensor_maps
 from tilewright.cutlass.verdict import Broken, Entry, no_collective
 from tilewright.cutlass.versions import BARRIER_PAIR_BYTES
 from tilewright.formats.elements import ELEMENTS, Element
@@ -24,8 +24,6 @@ TENSOR_ALIGN: Final = 1024
 """`alignas(1024)` on smem_A and smem_B in every SM120 collective."""
 ARRAY_ALIGN: Final = 16
 """alignof array_aligned and of arrays of whole bytes."""
-TMA_DESCRIPTOR: Final = 128
-"""sizeof and alignof cute::TmaDescriptor."""
 SCALE_BYTES: Final = 4
 """Software scales are FP32 (ElementAccumulator)."""
 SF_ROWS: Final = 128
@@ -170,12 +168,8 @@ def finish(
     tensors = struct(members, TENSOR_ALIGN)
     pipeline = BARRIER_PAIR_BYTES * count.stages
     parts = [Member("tensors", tensors.bytes, tensors.align, tensors.align)]
-    tensormaps = None
-    if grouped:
-        tensormaps = struct(
-            [Member(f"smem_tensormap_{name}", TMA_DESCRIPTOR, TMA_DESCRIPTOR, TMA_DESCRIPTOR) for name in maps],
-            TMA_DESCRIPTOR,
-        )
+    tensormaps = tensor_maps(maps) if grouped else None
+    if tensormaps is not None:
         parts.append(Member("tensormaps", tensormaps.bytes, tensormaps.align, tensormaps.align))
     parts.append(Member("pipeline_storage", pipeline, 16, 8))
     family = {"block_scaled": "BlockScaled", "tensor_op": "", "blockwise": "BlockwiseScaling"}[op_class]

@@ -10,7 +10,7 @@ from tilewright.cutlass.laid import StageCount
 from tilewright.cutlass.sm90_tags import Tag
 from tilewright.cutlass.sm90_versions import GMMA_BUILDER, sm90_rules
 from tilewright.cutlass.smem_atoms import ATOM_ROWS, Atom
-from tilewright.cutlass.structs import Member, Struct, round_up, struct
+from tilewright.cutlass.structs import TMA_DESCRIPTOR, Member, Struct, round_up, struct, tensor_maps
 from tilewright.cutlass.verdict import Broken, Entry
 from tilewright.cutlass.versions import BARRIER_PAIR_BYTES
 from tilewright.formats.elements import ELEMENTS
@@ -23,8 +23,6 @@ STAGE_ALIGN: Final = 128
 """Default `alignment` of compute_stage_count_or_override: a stage is counted in multiples of it."""
 ARRAY_ALIGN: Final = 16
 """alignof array_aligned and of arrays of whole bytes."""
-TMA_DESCRIPTOR: Final = 128
-"""sizeof and alignof cute::TmaDescriptor."""
 SCHEDULER_PIPELINE: Final = 8 * BARRIER_PAIR_BYTES
 """sizeof PipelineAsyncSharedStorage<8>, the grouped scheduler's pipeline."""
 TMA_ALIGNMENT: Final = 16
@@ -297,12 +295,8 @@ def finish(
     """SharedStorage of a collective: TensorStorage, tensor maps (`maps` names the operands), PipelineStorage."""
     pipeline = BARRIER_PAIR_BYTES * count.stages
     parts = [Member("tensors", tensors.bytes, tensors.align, tensors.align)]
-    tensormaps = None
-    if maps:
-        tensormaps = struct(
-            [Member(f"smem_tensormap_{name}", TMA_DESCRIPTOR, TMA_DESCRIPTOR, TMA_DESCRIPTOR) for name in maps],
-            TMA_DESCRIPTOR,
-        )
+    tensormaps = tensor_maps(maps) if maps else None
+    if tensormaps is not None:
         parts.append(Member("tensormaps", tensormaps.bytes, tensormaps.align, tensormaps.align))
     parts.append(Member("pipeline", pipeline, 8, 8))
     return Mainloop(

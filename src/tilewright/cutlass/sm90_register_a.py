@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from tilewright.cutlass.sm90_common import (
     ARRAY_ALIGN,
     COLLECTIVE,
-    TMA_DESCRIPTOR,
     Mainloop,
     Problem,
     alignment,
@@ -31,7 +30,7 @@ from tilewright.cutlass.sm90_gmma import register_smem_atom, select
 from tilewright.cutlass.sm90_tags import Tag
 from tilewright.cutlass.sm90_versions import GMMA_BUILDER, Sm90Rules
 from tilewright.cutlass.smem_atoms import ATOM_ROWS, Atom
-from tilewright.cutlass.structs import Member, round_up, struct
+from tilewright.cutlass.structs import TMA_DESCRIPTOR, Member, round_up, struct
 from tilewright.cutlass.verdict import Broken
 from tilewright.formats.elements import ELEMENTS
 
@@ -139,19 +138,24 @@ def transposition(p: Problem, mma_warp_groups: int) -> Broken | None:
     return None
 
 
+def _picked(
+    p: Problem, formats: tuple[str, str], rules: Sm90Rules, *, transposed: bool
+) -> tuple[Operand, Operand] | Broken:
+    """The operands' layouts, or the first rule that their MMA, their atoms or a pinned stage count break."""
+    broken = select(*formats, p.acc, p.tile)
+    if broken:
+        return broken
+    picked = atoms(p, transposed)
+    return picked if isinstance(picked, Broken) else _pinned(p, rules) or picked
+
+
 def _same_width(p: Problem, tag: Tag, rules: Sm90Rules) -> Mainloop | Broken:
     m, n, k = p.tile
     swap, transposed = swaps(p), transposes_b(p)
     first, second = (p.b, p.a) if swap else (p.a, p.b)
-    broken = select(first, second, p.acc, p.tile)
-    if broken:
-        return broken
-    picked = atoms(p, transposed)
+    picked = _picked(p, (first, second), rules, transposed=transposed)
     if isinstance(picked, Broken):
         return picked
-    broken = _pinned(p, rules)
-    if broken:
-        return broken
     align = max(operand.atom.align for operand in picked)
     count = count_stages(p, p.operand_terms, align=align)
     where = COLLECTIVE.format("tma_gmma_rs_warpspecialized")
@@ -225,15 +229,9 @@ def _mixed(p: Problem, tag: Tag, rules: Sm90Rules) -> Mainloop | Broken:
             GMMA_BUILDER,
             f"Store {wide} K-major.",
         )
-    broken = select(wide, wide, p.acc, p.tile)
-    if broken:
-        return broken
-    picked = atoms(p, transposed)
+    picked = _picked(p, (wide, wide), rules, transposed=transposed)
     if isinstance(picked, Broken):
         return picked
-    broken = _pinned(p, rules)
-    if broken:
-        return broken
     converted, kept = picked if a_transformed else (picked[1], picked[0])
     scale_bits = ELEMENTS[p.scale].bits if p.scale else 0
     zero_bits = ELEMENTS[p.zero].bits if p.scale and p.zero else 0

@@ -7,7 +7,10 @@ rounded up to the largest alignment. An empty class takes one byte.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+TMA_DESCRIPTOR: Final = 128
+"""sizeof and alignof `CUtensorMap` (`cuda.h`), in bytes."""
 
 
 class Member(NamedTuple):
@@ -54,3 +57,11 @@ def union(members: Iterable[Member]) -> Struct:
     placed = tuple(members)
     align = max(member.align for member in placed)
     return Struct(placed, (0,) * len(placed), round_up(max(member.bytes for member in placed), align), align)
+
+
+def tensor_maps(names: Iterable[str]) -> Struct:
+    """TensorMapStorage of a grouped (ptr-array) mainloop: a descriptor for each operand of `names`."""
+    return struct(
+        [Member(f"smem_tensormap_{name}", TMA_DESCRIPTOR, TMA_DESCRIPTOR, TMA_DESCRIPTOR) for name in names],
+        TMA_DESCRIPTOR,
+    )

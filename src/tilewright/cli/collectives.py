@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
+from tilewright.cli.exit_status import EXIT_NO
 from tilewright.report.output import Output, output_options
 
 if TYPE_CHECKING:
     from tilewright.cutlass.config import KernelConfig
-
-EXIT_NO: Final = 1
 
 SCALING: Final = {
     "none": "none",

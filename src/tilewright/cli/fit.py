@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilewright.cli.config_options import config_options
+from tilewright.cli.exit_status import EXIT_NO
 from tilewright.cli.fit_search import given_problem, refuse_problem, search_options, search_run
 from tilewright.cli.fit_upgrade import releases, upgrade
 from tilewright.cli.jsonl import answer_stream, open_stream
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from tilewright.cutlass.budget import Budget
     from tilewright.cutlass.compare import Comparison
     from tilewright.cutlass.config import KernelConfig
-
-EXIT_NO = 1
 
 
 @click.command(

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from tilewright.cli.exit_status import EXIT_NO
 from tilewright.report.output import Output
 
 __all__ = ["search_options", "search_run"]
@@ -16,7 +17,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _COUNT: Final = "COUNT"
 DEFAULT_TOP: Final = 10
-EXIT_NO: Final = 1
 
 
 def search_options(function: F) -> F:

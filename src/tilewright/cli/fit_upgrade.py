@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tilewright.cli.exit_status import EXIT_NO
 from tilewright.report.output import Output
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["releases", "upgrade"]
 
-EXIT_NO = 1
 ARCHS = ("sm120", "sm121")
 """Architectures whose kernels are read out of a FlashInfer."""
 OPS: Final[tuple[Op, ...]] = ("moe", "gemm")

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tilewright.cli.exit_status import EXIT_NO
 from tilewright.report.output import Output, output_options
 
 if TYPE_CHECKING:
     from tilewright.binary.model import FileReport, Image, Kernel, Report
 
-EXIT_NO = 1
 SHOWN_KERNELS = 40
 """Kernels of an image that are printed; --all and --json have all."""
 SHOWN_FILES = 100

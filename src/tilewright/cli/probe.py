@@ -11,6 +11,7 @@ import msgspec
 
 from tilewright.cli.compiler_options import compiler_options, cores
 from tilewright.cli.config_options import config_options
+from tilewright.cli.exit_status import EXIT_NO
 from tilewright.report.output import Output, output_options
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from tilewright.probe.result import ProbeError, ProbeResult
     from tilewright.probe.rounds import Settings
     from tilewright.probe.run import Request
-
-EXIT_NO = 1
 
 
 @click.command(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from tilewright.cli.exit_status import EXIT_NO
 from tilewright.errors import InputError, shown
 from tilewright.report.output import Output
 
@@ -57,7 +58,7 @@ def run_cache(
     """Read, report and check; the exit status."""
     import gc
 
-    from tilewright.cli.tactics_compiled import EXIT_NO, known_arch
+    from tilewright.cli.tactics_compiled import known_arch
     from tilewright.collectives.tree import open_tree
     from tilewright.libraries.flashinfer.autotune_cache import read_cache
     from tilewright.libraries.flashinfer.cache_report import MOE_OPS, cache_report

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from tilewright.cli.exit_status import EXIT_NO
 from tilewright.report.output import Output
 
 if TYPE_CHECKING:
     from tilewright.libraries.flashinfer.model import Op, Report
 
-EXIT_NO: Final = 1
 ARCHS: Final = ("sm90", "sm100", "sm103", "sm120", "sm121")
 
 

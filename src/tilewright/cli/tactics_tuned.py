@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from tilewright.cli.exit_status import EXIT_NO
 from tilewright.report.output import Output
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from tilewright.libraries.tuned.report import TunedReport
 
 F = TypeVar("F", bound=Callable[..., Any])
-EXIT_NO: Final = 1
 _PREFIX: Final = "layer_"
 _FLAGS: Final = {
     "gpu": ("GPU", "vllm, sglang: judge on this GPU; default: each file on its own device."),

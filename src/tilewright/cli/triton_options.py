@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from tilewright.cli.exit_status import EXIT_NO
 from tilewright.report.output import Output
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["TritonFlags", "answer_tile", "run_tile", "tile_schema", "triton_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-EXIT_NO: Final = 1
 _PREFIX: Final = "triton_"
 _FLAGS: Final = {
     "kernel": ("NAME", "A Triton tile instead: vllm-fused-moe, sglang-fused-moe, vllm-fp8-linear, sglang-fp8-linear."),

@@ -11,6 +11,7 @@ import msgspec
 
 from tilewright.cli.compiler_options import compiler_options, cores
 from tilewright.cli.config_options import config_options
+from tilewright.cli.exit_status import EXIT_NO
 from tilewright.report.output import Output, output_options
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from tilewright.verify.model import Case, Verification
     from tilewright.verify.run import Plan
 
-EXIT_NO = 1
 MAX_KERNELS = 500
 """More kernels than this in one run (hours of compiling) are taken for a mistake."""
 

@@ -6,16 +6,14 @@ Everything that several rules derive from these inputs is derived here, once, wh
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewright.errors import InputError
 from tilewright.hardware.gpu import Gpu
 from tilewright.libraries.engine_flags.concepts import name_of, value_for
-from tilewright.models.checkpoint import COMPONENTS, Checkpoint
+from tilewright.models.checkpoint import COMPONENTS
 from tilewright.models.formats import WeightFormat, weight_format
 from tilewright.models.memory import GpuMemory, Parallel, component_formats, gpu_memory
 from tilewright.models.records import Model
@@ -70,17 +68,6 @@ def layout_title(parallel: Parallel) -> str:
     return " ".join(parts)
 
 
-def served_name(model: Model, checkpoint: Checkpoint) -> str:
-    """What a launch command calls the checkpoint, quoted for a shell: its repository, a folder, or the model's name."""
-    name = checkpoint.name
-    if "/" in name and not name.startswith("community/"):
-        return shlex.quote(name)
-    if model.source.endswith(".json") and "://" not in model.source:
-        folder = str(Path(model.source).parent)
-        return shlex.quote(folder) if folder.isprintable() else "PATH_OF_THE_MODEL"
-    return shlex.quote(model.hf_ids[0] if model.hf_ids and not checkpoint.rules else model.name)
-
-
 @dataclass(frozen=True, eq=False)
 class Target:
     """The inputs of a plan. `parallel` is the layout it is for, `layout_given` whether the user chose it."""
@@ -115,6 +102,8 @@ class Target:
     @property
     def served(self) -> str:
         """The checkpoint as a launch command calls it."""
+        from tilewright.serving.launch import served_name
+
         return served_name(self.model, self.model.checkpoint)
 
     def launch(self, *flags: str, env: str = "") -> str:

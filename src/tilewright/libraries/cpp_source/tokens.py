@@ -5,23 +5,14 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+from tilewright.libraries.placed import PlacedFinding
+
 MAX_SOURCE: Final = 4 << 20
 """Largest source that is tokenised, in characters; FlashInfer's largest launcher has 0.3 MB."""
 
 
-class NotRead(Exception):  # noqa: N818 (a finding about a source, not a fault of ours)
+class NotRead(PlacedFinding):
     """A construct that is not understood, with its place."""
-
-    def __init__(self, why: str, file: str = "", line: int = 0) -> None:
-        super().__init__(why)
-        self.why, self.file, self.line = why, file, line
-
-    @property
-    def where(self) -> str:
-        return f"{self.file}:{self.line}" if self.file else ""
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.why}" if self.file else self.why
 
 
 class Token(NamedTuple):

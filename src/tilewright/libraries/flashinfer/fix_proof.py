@@ -76,12 +76,7 @@ def unit(launcher: str, calls: Sequence[str]) -> str:
         ValueError: the macro does not have the form that `fix_patch` knows.
     """
     lines = launcher.split("\n")
-    start = next((i for i, line in enumerate(lines) if line.startswith(f"#define {MACRO}(")), None)
-    if start is None:
-        raise ValueError(f"it does not define {MACRO}")
-    end = start
-    while end < len(lines) and lines[end].endswith("\\"):
-        end += 1
+    start, end = _macro(lines)
     cut = next((i for i in range(start, end) if re.match(r"\s*using GemmGrouped =", lines[i])), None)
     if cut is None:
         raise ValueError("its macro does not name GemmGrouped")
@@ -109,13 +104,19 @@ def whole(launcher: str, call: str) -> str:
         ValueError: the macro does not have the form that `fix_patch` knows.
     """
     lines = launcher.split("\n")
+    _, end = _macro(lines)
+    return "\n".join([*lines[: end + 1], call, *lines[end + 1 :]])
+
+
+def _macro(lines: list[str]) -> tuple[int, int]:
+    """First and last line of the macro that instantiates a kernel. Raises ValueError where there is none."""
     start = next((i for i, line in enumerate(lines) if line.startswith(f"#define {MACRO}(")), None)
     if start is None:
         raise ValueError(f"it does not define {MACRO}")
     end = start
     while end < len(lines) and lines[end].endswith("\\"):
         end += 1
-    return "\n".join([*lines[: end + 1], call, *lines[end + 1 :]])
+    return start, end
 
 
 def _call(index: int, call: str) -> Iterable[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tilewright.libraries.placed import PlacedFinding
+
 MAX_STEPS = 6_000_000
 """Evaluation steps (nodes visited, elements produced) before an evaluation is given up; FlashInfer 0.7.4's whole
 SM120 MoE module takes under a tenth of this."""
@@ -22,19 +24,8 @@ MAX_SOURCE = 8 * 1024 * 1024
 """Largest source file that is read, in bytes."""
 
 
-class CannotFollow(Exception):  # noqa: N818 (it is a finding about a source, not a fault of ours)
+class CannotFollow(PlacedFinding):
     """The evaluation met something that it does not understand or must not decide. `where` is `file:line`."""
-
-    def __init__(self, why: str, file: str = "", line: int = 0) -> None:
-        super().__init__(why)
-        self.why, self.file, self.line = why, file, line
-
-    @property
-    def where(self) -> str:
-        return f"{self.file}:{self.line}" if self.file else ""
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.why}" if self.file else self.why
 
     def at(self, file: str, line: int) -> CannotFollow:
         """The same finding, placed at `file:line` unless it has a place already."""

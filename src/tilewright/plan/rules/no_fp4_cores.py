@@ -10,7 +10,8 @@ from tilewright.plan.engines import launch, layout_flags
 from tilewright.plan.evidence import published
 from tilewright.plan.finding import Draft, Evidence, Fact, Fix, Gain, Outcome, Rejected
 from tilewright.plan.registry import Rule
-from tilewright.plan.target import Target, served_name
+from tilewright.plan.target import Target
+from tilewright.serving.launch import served_name
 from tilewright.versions import within
 
 

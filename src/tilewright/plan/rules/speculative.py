@@ -75,10 +75,8 @@ def run(target: Target) -> Iterator[Outcome]:
         return
     extra = target.memory_of(target.parallel, mtp=True)
     cost = extra.weights.runtime - target.memory.weights.runtime
-    yield Draft(
-        id="speculative_decoding",
-        title="Switch multi-token prediction on, unless it already is",
-        layer="runtime",
+    yield _draft(
+        target,
         evidence=[
             *evidence,
             Evidence(
@@ -91,17 +89,8 @@ def run(target: Target) -> Iterator[Outcome]:
         ],
         cause="At few requests a step costs the same for one token as for four: it waits for weights, launches and "
         "all-reduces. Drafted tokens use what is there already.",
-        fix=Fix(
-            "Draft three tokens a step and look at the acceptance length before trying more.",
-            [target.launch(*_FLAGS[target.engine])],
-        ),
         gain=_gain([gain for _, gain in pair.gains()]),
         confidence=0.6,
-        effort_h=1.0,
-        risk="with large batches the drafts cost more than they save; measure at your own load",
-        numerics="unchanged in distribution: drafts are verified by the model",
-        confirm="Acceptance length above 2 in the metrics, tok/s at 1 and at your usual number of requests.",
-        undo="Start without the speculative flags.",
     )
 
 
@@ -120,10 +109,8 @@ def _predicted(target: Target) -> Iterator[Outcome]:
     if not known or known[0][2] <= known[0][1]:
         return
     text = ", ".join(f"{off:,.0f} -> {on:,.0f} at {count}" for count, off, on in known)
-    yield Draft(
-        id="speculative_decoding",
-        title="Switch multi-token prediction on, unless it already is",
-        layer="runtime",
+    yield _draft(
+        target,
         evidence=[
             Evidence(
                 "modelled",
@@ -134,12 +121,25 @@ def _predicted(target: Target) -> Iterator[Outcome]:
         ],
         cause="At few requests a step costs nearly the same for one token as for four: it waits for weights and "
         "launches. Drafted tokens use what is there already.",
+        gain=ratio_gain("decode tok/s, %", known[0][2] / known[0][1]),
+        confidence=0.4,
+    )
+
+
+def _draft(target: Target, *, evidence: list[Evidence], cause: str, gain: Gain, confidence: float) -> Draft:
+    """The finding, whatever it rests on."""
+    return Draft(
+        id="speculative_decoding",
+        title="Switch multi-token prediction on, unless it already is",
+        layer="runtime",
+        evidence=evidence,
+        cause=cause,
         fix=Fix(
             "Draft three tokens a step and look at the acceptance length before trying more.",
             [target.launch(*_FLAGS[target.engine])],
         ),
-        gain=ratio_gain("decode tok/s, %", known[0][2] / known[0][1]),
-        confidence=0.4,
+        gain=gain,
+        confidence=confidence,
         effort_h=1.0,
         risk="with large batches the drafts cost more than they save; measure at your own load",
         numerics="unchanged in distribution: drafts are verified by the model",

@@ -16,7 +16,7 @@ import tilewright.tune.moe
 import tilewright.tune.tuner
 from tilewright.bench.device import Device
 from tilewright.cli.main import invoke
-from tilewright.errors import InputError
+from tilewright.errors import InputError, MissingPartError
 from tilewright.hardware.names import resolve_gpu
 from tilewright.report.schema import checker
 from tilewright.tune.layer import Layer, Problem
@@ -35,6 +35,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tilewright.bench.device, "read_device", lambda index: replace(H200, index=index))
     for module in (tilewright.tune.moe, tilewright.tune.tuner):
         monkeypatch.setattr(module, "triton_version", lambda: "3.6.0")
+    monkeypatch.setattr(tilewright.tune.tuner, "absent_compiler", lambda kernel: None)
     monkeypatch.setattr(Tuner, "builds_of", lambda self, request: [])
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
@@ -91,6 +92,16 @@ def test_our_kernels_builds_are_what_its_reader_finds(
 def asked_of(store: Path, tokens: int) -> list[dict[str, int]]:
     with TrialStore.read(store) as opened:
         return [trial.config for _, problem, trial in opened.everything() if problem.tokens == tokens]
+
+
+def test_without_the_compiler_of_our_kernel_nothing_starts(
+    machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise every config would be kept as one that does not compile."""
+    monkeypatch.setattr(tilewright.tune.tuner, "absent_compiler", lambda kernel: "cuda-bindings")
+    layer = Layer(hidden=2048, inter=256, experts=64, topk=4, dtype="nvfp4")
+    with pytest.raises(MissingPartError, match="cuda-bindings"):
+        tune_moe(settings(tmp_path, kernel="ours", layer=layer))
 
 
 def test_memory_is_asked_first(

@@ -167,6 +167,24 @@ def test_what_does_not_compile_never_reaches_the_gpu(tmp_path: Path) -> None:
         assert [trial.fault for trial in trials] == ["compile"]
 
 
+def test_a_compiler_that_is_not_there_is_no_fault_of_a_config() -> None:
+    """The run ends with one sentence."""
+    told = '{"status":"failed","note":"no Triton","figures":{"fault":"setup"}}'
+    words = f"import sys\nfor line in sys.stdin: print({told!r}, flush=True)"
+
+    def those(problem: Problem) -> Search:
+        yield Batch([Request(problem, GOOD)])
+        return Outcome(problem, None, [], 0)
+
+    with Builders(1, (sys.executable, "-c", words)) as builders:
+        fleet = LocalFleet([0], builders, lambda request: [{"kind": "x"}], command=("/bin/false",))
+        try:
+            with pytest.raises(TilewrightError, match="No worker can measure here: no Triton"):
+                Run(fleet, None, drive.CONTEXT, drive.Quiet()).tune([PROBLEM], those, resume=False)
+        finally:
+            fleet.close()
+
+
 def test_a_build_is_made_once() -> None:
     """However many trials need it."""
     words = 'import sys\nfor line in sys.stdin: print(\'{"status":"ok"}\', flush=True)'
@@ -176,6 +194,34 @@ def test_a_build_is_made_once() -> None:
         assert [future.result().status for future in first] == ["ok", "ok"]
         assert first == second[::-1]
         assert builders.finished == 2
+
+
+def test_what_is_waited_for_is_built_first() -> None:
+    """Builds ahead are made when nothing else is wanted; one of them that becomes wanted moves up, and is made once."""
+    words = 'import sys, time\nfor line in sys.stdin: time.sleep(0.05); print(\'{"status":"ok"}\', flush=True)'
+    order: list[str] = []
+    with Builders(1, (sys.executable, "-c", words)) as builders:
+        ahead = builders.start([{"kind": name} for name in "abcdef"], ahead=True)
+        wanted = builders.start([{"kind": "x"}, {"kind": "f"}])
+        for name, future in zip("abcdefx", [*ahead, wanted[0]], strict=True):
+            future.add_done_callback(lambda _, name=name: order.append(name))
+        for future in (*ahead, *wanted):
+            future.result(timeout=20)
+        assert wanted[1] is ahead[5]
+        assert builders.finished == 7
+    assert order.index("x") < order.index("c")
+    assert order.index("f") < order.index("c")
+
+
+def test_builders_that_close_let_nobody_wait() -> None:
+    """What was not begun is cancelled, what was is answered."""
+    words = "import sys, time\nfor line in sys.stdin: time.sleep(30)"
+    with Builders(1, (sys.executable, "-c", words)) as builders:
+        futures = builders.start([{"kind": name} for name in "abc"])
+        while not futures[0].running():
+            time.sleep(0.01)
+    assert futures[0].result(timeout=5).status != "ok"
+    assert all(future.cancelled() for future in futures[1:])
 
 
 def test_a_newer_store_is_left_alone(tmp_path: Path) -> None:

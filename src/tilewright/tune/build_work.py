@@ -13,6 +13,7 @@ import msgspec
 
 from tilewright.bench.job import Job, Outcome
 from tilewright.bench.work import sentence
+from tilewright.errors import MissingPartError
 from tilewright.tune.build import build
 from tilewright.tune.parent import end_with_parent
 from tilewright.tune.work import fault_of
@@ -30,6 +31,11 @@ def main() -> None:
         try:
             told = build(job.problem)
             outcome = Outcome(status="ok", figures={**told, "seconds": round(time.monotonic() - begun, 3)})
+        except (
+            ImportError,
+            MissingPartError,
+        ) as error:  # nothing can be compiled here: that says nothing of the config
+            outcome = Outcome(status="failed", note=sentence(error), figures={"fault": "setup"})
         except Exception as error:  # whatever a compiler raises is this build's outcome
             fault = fault_of(error)
             outcome = Outcome(

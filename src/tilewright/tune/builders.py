@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, Final
 
 from tilewright.bench.job import Job, Outcome
@@ -24,16 +25,19 @@ def default_builders(workers: int) -> int:
 
 
 class Builders:
-    """A pool of compiling processes. Each build is made once, however many trials need it."""
+    """A pool of compiling processes. Each build is made once, however many trials need it; what a trial waits for comes
+    before what is only made ahead."""
 
     def __init__(self, count: int, command: Sequence[str] = COMMAND, limit_s: float = LIMIT_S) -> None:
         self.count = count
-        self._command, self._limit_s = command, limit_s
-        self._pool = ThreadPoolExecutor(max_workers=count, thread_name_prefix="build")
-        self._own = threading.local()
-        self._processes: list[MeasuringProcess] = []
+        self._limit_s = limit_s
         self._made: dict[str, Future[Outcome]] = {}
-        self._lock = threading.Lock()
+        self._wanted: deque[tuple[Future[Outcome], dict[str, Any]]] = deque()
+        self._ahead: deque[tuple[Future[Outcome], dict[str, Any]]] = deque()
+        self._change = threading.Condition()
+        self._closing = False
+        self._processes = [MeasuringProcess(command) for _ in range(count)]
+        self._threads: list[threading.Thread] = []
         self.failed = 0
         self.finished = 0
 
@@ -41,34 +45,65 @@ class Builders:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        with self._lock:
-            for process in self._processes:
-                process.stop()
+        with self._change:
+            self._closing = True
+            for task in (*self._wanted, *self._ahead):
+                task[0].cancel()
+            self._change.notify_all()
+        for process in self._processes:
+            process.stop()
+        for thread in self._threads:
+            thread.join(timeout=5)
+        for process in self._processes:  # one that a thread started again meanwhile
+            process.stop()
 
-    def start(self, jobs: Sequence[dict[str, Any]]) -> list[Future[Outcome]]:
-        """Have `jobs` (`build.builds`) compiled; those that were asked for before are not made again."""
+    def start(self, jobs: Sequence[dict[str, Any]], *, ahead: bool = False) -> list[Future[Outcome]]:
+        """Have `jobs` (`build.builds`) compiled; those that were asked for before are not made again. `ahead`: when
+        nothing else is waited for."""
         found: list[Future[Outcome]] = []
-        for job in jobs:
-            key = key_of(job)
-            with self._lock:
-                if key not in self._made:
-                    self._made[key] = self._pool.submit(self._build, job)
-                found.append(self._made[key])
+        with self._change:
+            for job in jobs:
+                key = key_of(job)
+                known = self._made.get(key)
+                future = self._made.setdefault(key, Future[Outcome]())
+                found.append(future)
+                if known is None and ahead:
+                    self._ahead.append((future, job))
+                elif known is None or (not ahead and not future.running() and not future.done()):
+                    # One that was only to be made ahead stands in both lines; whoever comes second finds it begun.
+                    self._wanted.append((future, job))
+            while len(self._threads) < min(self.count, len(self._wanted) + len(self._ahead)) and not self._closing:
+                process = self._processes[len(self._threads)]
+                thread = threading.Thread(target=self._work, args=(process,), name="build", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+            self._change.notify_all()
         return found
 
-    def _build(self, job: dict[str, Any]) -> Outcome:
-        process: MeasuringProcess | None = getattr(self._own, "process", None)
-        if process is None:
-            process = MeasuringProcess(self._command)
-            self._own.process = process
-            with self._lock:
-                self._processes.append(process)
-        outcome = process.ask(Job(backend="build", kind="build", problem=job), self._limit_s)
-        with self._lock:
-            self.finished += 1
-            self.failed += outcome.status != "ok"
-        return outcome
+    def _next(self) -> tuple[Future[Outcome], dict[str, Any]] | None:
+        """The next build to make, None once there will be none."""
+        with self._change:
+            while not self._closing:
+                for line in (self._wanted, self._ahead):
+                    while line:
+                        future, job = line.popleft()
+                        if not future.running() and not future.done() and future.set_running_or_notify_cancel():
+                            return future, job
+                self._change.wait()
+        return None
+
+    def _work(self, process: MeasuringProcess) -> None:
+        while (task := self._next()) is not None:
+            future, job = task
+            try:
+                outcome = process.ask(Job(backend="build", kind="build", problem=job), self._limit_s)
+            except BaseException as error:  # whoever waits must hear of it
+                future.set_exception(error)
+                continue
+            with self._change:
+                self.finished += 1
+                self.failed += outcome.status != "ok"
+            future.set_result(outcome)
 
 
 def first_failure(builds: Sequence[Future[Outcome]]) -> Outcome | None:

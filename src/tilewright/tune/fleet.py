@@ -89,8 +89,9 @@ class LocalFleet:
         return self._builders.start(self._builds_of(request)) if self._builders else []
 
     def prepare(self, requests: Sequence[Request]) -> None:
-        for request in requests:
-            self._builds(request)
+        if self._builders is not None:
+            for request in requests:
+                self._builders.start(self._builds_of(request), ahead=True)
 
     def give(self, requests: Sequence[Request], *, together: bool = False) -> None:
         pairs = [(request, self._builds(request)) for request in requests]

@@ -140,7 +140,7 @@ def tune_moe(asked: Settings | Tuner, watcher: Watcher | None = None) -> TuneDoc
         fleet = _fleet(tuner, kernel_file(folder, tuner.ground.source), builders)
         stack.callback(fleet.close)
         for problem in tuner.problems:
-            fleet.prepare([Request(problem, config) for config in tuner.first_choices(problem)[: tuner.plan.round]])
+            fleet.prepare([Request(problem, config) for config in tuner.first_choices(problem)])
         run = Run(fleet, store, context, _Watching(tuner, watcher or _Silent()))
         outcomes = run.tune(
             tuner.problems, tuner.search_of, resume=settings.resume,

@@ -130,6 +130,15 @@ def neighbours(config: Config, axes: dict[str, tuple[int, ...]], reach: int = 1)
                     yield made
 
 
+def beginning(problem: Problem, promising_first: Sequence[Config], plan: Plan, hints: Sequence[Config]) -> list[Config]:
+    """What a search measures before it decides anything: hints, and the model's first choices spread over the space."""
+    start = max(1, min(len(promising_first), plan.trials, round(plan.trials * plan.start)))
+    legal = {key_of(config) for config in promising_first}
+    hinted = [config for config in hints if key_of(config) in legal][: max(1, start // 2)]
+    first = [*hinted, *spread(promising_first, start, axes_of(problem.kernel))]
+    return list({key_of(config): config for config in first}.values())[:start]
+
+
 def search(
     problem: Problem, configs: Sequence[Config], machine: Machine, plan: Plan, hints: Sequence[Config] = ()
 ) -> Search:
@@ -137,7 +146,6 @@ def search(
     axes = axes_of(problem.kernel)
     legal = {key_of(config): config for config in configs}
     guess = {key: score(problem, config, machine) for key, config in legal.items()}
-    order = sorted(legal, key=lambda key: guess[key])
     found = Found()
     left = min(plan.trials, len(legal))
 
@@ -146,10 +154,7 @@ def search(
         cutoff = best * plan.slack if best is not None else None
         return [Request(problem, config, "look", plan.look_samples, cutoff) for config in wanted]
 
-    start = max(1, min(left, round(plan.trials * plan.start)))
-    hinted = [config for config in hints if key_of(config) in legal][: max(1, start // 2)]
-    first = [*hinted, *spread([legal[key] for key in order], start, axes)]
-    queue = list({key_of(config): config for config in first}.values())[:start]
+    queue = beginning(problem, [legal[key] for key in sorted(legal, key=lambda key: guess[key])], plan, hints)
     elite = plan.elite
     while queue and left > 0:
         batch, queue = queue[: min(plan.round, left)], queue[min(plan.round, left) :]

@@ -8,18 +8,18 @@ from typing import Any, Final
 
 import msgspec
 
-from tilewright.errors import InputError
+from tilewright.errors import InputError, MissingPartError
 from tilewright.tune.build import builds
 from tilewright.tune.document import Space, TuneDocument
 from tilewright.tune.export import check_format, check_targets, targets
-from tilewright.tune.ground import Ground, devices_of, ground_of, triton_version
+from tilewright.tune.ground import Ground, absent_compiler, devices_of, ground_of, triton_version
 from tilewright.tune.layer import Problem
 from tilewright.tune.memory import check_memory
 from tilewright.tune.order import ordered
 from tilewright.tune.our_builds import default_build, other_kernels
 from tilewright.tune.request import Request
 from tilewright.tune.run import Search, exhaustive
-from tilewright.tune.search import Plan, plan_of, search
+from tilewright.tune.search import Plan, beginning, plan_of, search
 from tilewright.tune.settings import Settings, checked
 from tilewright.tune.space import Config, Pruned, prune
 from tilewright.tune.start import nearest, read_start
@@ -62,6 +62,8 @@ class Tuner:
         """Refuse before anything starts what could not be measured or written afterwards."""
         settings = self.settings
         triton = triton_version() if settings.kernel != "ours" else ""
+        if settings.kernel == "ours" and settings.ray is None and absent_compiler("ours") is not None:
+            raise MissingPartError("cuda-bindings, which compiles our kernel,", "tune")
         if settings.ray is None:
             there = devices_of(settings, self.ground)
             self.devices = tuple(device.index for device in there)
@@ -106,9 +108,11 @@ class Tuner:
         return search(problem, self.pruned.kept, self.ground.machine, self.plan, self.hints(problem))
 
     def first_choices(self, problem: Problem) -> list[Config]:
-        """What the model would have measured first."""
-        count = self.looks if self.settings.exhaustive else max(1, round(self.plan.trials * self.plan.start))
-        return ordered(problem, self.pruned.kept, self.ground.machine)[:count]
+        """What is measured first, the most promising first."""
+        promising_first = ordered(problem, self.pruned.kept, self.ground.machine)
+        if self.settings.exhaustive:
+            return promising_first
+        return beginning(problem, promising_first, self.plan, self.hints(problem))
 
     def space(self) -> Space:
         return Space(

@@ -20,6 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
 from tilewright.bench.device import read_device
+from tilewright.errors import TilewrightError
 from tilewright.tune.build import CACHE_VARIABLE, builds
 from tilewright.tune.builders import Builders, default_builders
 from tilewright.tune.context import context_of
@@ -142,4 +143,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except TilewrightError as error:
+        sys.exit(f"tune_exhaustive: {error.msg}")

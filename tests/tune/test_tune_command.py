@@ -79,13 +79,18 @@ def test_our_kernels_builds_are_what_its_reader_finds(
 
     layer = Layer(hidden=2048, inter=256, experts=64, topk=4, dtype="nvfp4")
     out, command = tmp_path / "tuned", (sys.executable, str(Path(__file__).with_name("fake_ours.py")))
-    document = tune_moe(settings(tmp_path, kernel="ours", layer=layer, tokens=[1, 96], out=str(out), command=command))
-    build = document.results[1].config
+    document = tune_moe(
+        settings(tmp_path, kernel="ours", layer=layer, tokens=[1, 24, 96], out=str(out), command=command)
+    )
+    build = document.results[2].config
     assert build is not None
     found = tuned_build("NVIDIA H200", 64, 512, 2048, 96 * 4, str(out))
     assert found is not None
     assert asdict(found) == build
-    assert default_build(Problem(kernel="ours", layer=layer, tokens=96)) in asked_of(tmp_path / "s.sqlite", 96)
+    for tokens in (24, 96):  # that of few rows is none of the space
+        assert default_build(Problem(kernel="ours", layer=layer, tokens=tokens)) in asked_of(
+            tmp_path / "s.sqlite", tokens
+        )
     assert any("At 1 tokens fused_moe runs another kernel" in note for note in document.notes)
 
 

@@ -20,7 +20,7 @@ from tilewright.tune.layer import Problem
 from tilewright.tune.order import Machine, score
 from tilewright.tune.request import Request
 from tilewright.tune.run import Batch, Outcome, Search
-from tilewright.tune.space import Config, axes_of
+from tilewright.tune.space import Config, axes_over
 from tilewright.tune.trials import Trial
 
 
@@ -135,7 +135,7 @@ def beginning(problem: Problem, promising_first: Sequence[Config], plan: Plan, h
     start = max(1, min(len(promising_first), plan.trials, round(plan.trials * plan.start)))
     legal = {key_of(config) for config in promising_first}
     hinted = [config for config in hints if key_of(config) in legal][: max(1, start // 2)]
-    first = [*hinted, *spread(promising_first, start, axes_of(problem.kernel))]
+    first = [*hinted, *spread(promising_first, start, axes_over(problem.kernel, promising_first))]
     return list({key_of(config): config for config in first}.values())[:start]
 
 
@@ -143,7 +143,7 @@ def search(
     problem: Problem, configs: Sequence[Config], machine: Machine, plan: Plan, hints: Sequence[Config] = ()
 ) -> Search:
     """Look for the fastest of `configs` (those that can run). `hints`: configs that were best nearby, best first."""
-    axes = axes_of(problem.kernel)
+    axes = axes_over(problem.kernel, configs)
     legal = {key_of(config): config for config in configs}
     guess = {key: score(problem, config, machine) for key, config in legal.items()}
     found = Found()

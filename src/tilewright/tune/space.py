@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -65,6 +65,16 @@ def axes_of(kernel: str) -> dict[str, tuple[int, ...]]:
         default: Any = field.default
         known[field.name] = OURS.get(field.name, (default,))
     return known
+
+
+def axes_over(kernel: str, configs: Iterable[Config]) -> dict[str, tuple[int, ...]]:
+    """`axes_of` with the values that only `configs` have: one that is run untuned need not be of the space."""
+    axes = axes_of(kernel)
+    values = {name: set(axes[name]) for name in axes}
+    for config in configs:
+        for name in axes:
+            values[name].add(config[name])
+    return {name: tuple(sorted(values[name])) for name in axes}
 
 
 def every(kernel: str) -> Iterator[Config]:

@@ -21,7 +21,7 @@ from tilewright.tune.request import Request
 from tilewright.tune.run import Search, exhaustive
 from tilewright.tune.search import Plan, beginning, plan_of, search
 from tilewright.tune.settings import Settings, checked
-from tilewright.tune.space import Config, Pruned, prune
+from tilewright.tune.space import Config, Pruned, prune, reason_against
 from tilewright.tune.start import nearest, read_start
 
 HINTS: Final = 4
@@ -90,6 +90,15 @@ class Tuner:
             wanted.kernel, wanted.layer, wanted.tokens, request.config, self.ground.machine.sm, self.ground.source
         )
 
+    def configs_of(self, problem: Problem) -> list[Config]:
+        """Those of the space that can run, and what our kernel runs untuned."""
+        kept, untuned = self.pruned.kept, default_build(problem) if problem.kernel == "ours" else None
+        if untuned is None or untuned in kept:
+            return kept
+        machine = self.ground.machine
+        against = reason_against(problem.kernel, problem.layer, untuned, machine.sm, machine.limit)
+        return kept if against else [*kept, untuned]
+
     def hints(self, problem: Problem) -> list[Config]:
         """The entry of --start or what our kernel runs untuned, and what was best at the nearest numbers of tokens."""
         found = [nearest(self.starts, problem.tokens)] if self.starts else []
@@ -104,12 +113,12 @@ class Tuner:
     def search_of(self, problem: Problem) -> Search:
         """The search of one number of tokens, in an order and with hints of now."""
         if self.settings.exhaustive:
-            return exhaustive(problem, ordered(problem, self.pruned.kept, self.ground.machine))
-        return search(problem, self.pruned.kept, self.ground.machine, self.plan, self.hints(problem))
+            return exhaustive(problem, ordered(problem, self.configs_of(problem), self.ground.machine))
+        return search(problem, self.configs_of(problem), self.ground.machine, self.plan, self.hints(problem))
 
     def first_choices(self, problem: Problem) -> list[Config]:
         """What is measured first, the most promising first."""
-        promising_first = ordered(problem, self.pruned.kept, self.ground.machine)
+        promising_first = ordered(problem, self.configs_of(problem), self.ground.machine)
         if self.settings.exhaustive:
             return promising_first
         return beginning(problem, promising_first, self.plan, self.hints(problem))

@@ -22,8 +22,9 @@ from tilewright.report.schema import checker
 from tilewright.tune.layer import Layer, Problem
 from tilewright.tune.moe import NotWrittenError, Tuner, tune_moe
 from tilewright.tune.our_builds import default_build
+from tilewright.tune.run import Outcome
 from tilewright.tune.settings import Settings
-from tilewright.tune.trials import TrialStore
+from tilewright.tune.trials import Trial, TrialStore
 
 LAYER = Layer(hidden=2048, inter=256, experts=64, topk=4, dtype="bf16")
 H200 = Device(0, "NVIDIA H200", resolve_gpu("h200-sxm"), (9, 0), 140_000_000_000, "580.159.04", 2)
@@ -48,12 +49,28 @@ def settings(tmp_path: Path, **more: object) -> Settings:
     return Settings(**{**fields, **more})  # type: ignore[arg-type]
 
 
+class Winners:
+    """Whose outcome was told."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+
+    def trial(self, problem: Problem, trial: Trial, reused: bool) -> None:
+        """Not needed."""
+
+    def outcome(self, outcome: Outcome) -> None:
+        assert outcome.best is not None
+        self.tokens.append(outcome.problem.tokens)
+
+
 @pytest.mark.usefixtures("machine")
 def test_a_whole_run(tmp_path: Path) -> None:
     """Every number of tokens has a winner, both GPUs took part, the file is the engine's, the winners go on."""
     out = tmp_path / "tuned"
-    document = tune_moe(settings(tmp_path, out=str(out)))
+    watched = Winners()
+    document = tune_moe(settings(tmp_path, out=str(out)), watched)
     assert [item.tokens for item in document.results] == [1, 16, 2048]
+    assert sorted(watched.tokens) == [1, 16, 2048]  # each told once, not again where winners are held against others
     assert all(item.config and item.config["BLOCK_SIZE_N"] == 128 for item in document.results)
     assert sorted(document.workers) == ["gpu0", "gpu1"]
     assert len(document.elsewhere) == 2

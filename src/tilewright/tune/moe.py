@@ -148,7 +148,7 @@ def tune_moe(asked: Settings | Tuner, watcher: Watcher | None = None) -> TuneDoc
         )  # fmt: skip
         elsewhere: list[Elsewhere] = []
         if end is None or time.monotonic() < end:
-            elsewhere = measured_elsewhere(run, outcomes, settings.resume)
+            elsewhere = measured_elsewhere(Run(fleet, store, context, _Silent()), outcomes, settings.resume)
     outcomes.sort(key=lambda outcome: outcome.problem.tokens)
     files: list[Exported] = []
     notes: list[str] = []

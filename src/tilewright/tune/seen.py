@@ -53,16 +53,16 @@ def seen(
         up, down = _tables(files)
         with open_tree(root) as tree:
             engine = Engine(tree, spec)
-            label = f"{spec.label} {engine.version}"
+            label = spec.label if engine.version == "unknown" else f"{spec.label} {engine.version}"
             world = engine.world(device, triton, {VARIABLE[name]: out})
             question = Question(layer.experts, layer.inter, layer.hidden, layer.topk, layer.selector, layer.block_shape)
             for tokens, tile in up.items():
                 found = engine.moe(world, question, tokens)
                 if not _same(found, tile, down[tokens] if down is not None else None):
-                    why = found.problem or f"takes {found.tile} at {tokens} tokens"
-                    return list(
-                        files
-                    ), f"{label}, as far as its lookup can be followed, does not read the files: {why}."
+                    why = f"{label} does not read the files: it takes {found.tile} at {tokens} tokens."
+                    if found.problem:
+                        why = f"Whether {label} reads the files could not be followed: {found.problem}."
+                    return list(files), why
     except TilewrightError as error:
         return list(files), f"Whether {spec.label} reads the files could not be followed: {error.msg}"
     return [msgspec.structs.replace(file, seen_by=label) for file in files], ""

@@ -217,7 +217,7 @@ def test_a_missing_or_impossible_path_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(InputError, match="cannot be used"):
         Store.append_to(tmp_path / "file" / "s")
-    with pytest.raises(InputError, match="cannot be used"):
+    with pytest.raises(InputError, match="is a folder, and a store is a file"):
         Store.append_to(tmp_path)
 
 

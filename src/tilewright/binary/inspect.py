@@ -98,7 +98,7 @@ def _gpu_ref(gpu: Gpu | None) -> GpuRef | None:
 def _single(path: str, source: Source, asked: _Asked) -> Report:
     carrier = open_carrier(source)
     if carrier is None:
-        raise BinaryError("It is no cubin, fatbinary, ELF object or library, PTX text, wheel or folder.")
+        raise BinaryError("it is no cubin, fatbinary, ELF object or library, PTX text, wheel or folder.")
     budget = ReadBudget()
     images: list[Image] = []
     settled: list[Found] = []

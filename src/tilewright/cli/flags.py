@@ -188,6 +188,10 @@ def _command(given: str, option: str) -> str:
     try:
         path = Path(given)
         if not path.is_file():
+            if path.is_dir():
+                raise InputError(
+                    option.replace("-", "_"), f"--{option} {shown(given)} is a folder; give a file or a line."
+                )
             if "/" in given or path.suffix in _SCRIPTS:
                 raise InputError(option.replace("-", "_"), f"--{option}: there is no file {shown(given)}.")
             return given

@@ -19,8 +19,18 @@ from tilewright.errors import TilewrightError, nearest
 EXIT_BAD_INPUT = 2
 
 
+class ClosedPipeError(Exception):
+    """The reader of stdout went away. click would end the process for a BrokenPipeError, with the status of a no."""
+
+
 class LazyGroup(click.Group):
     """A group that knows its commands by name and imports a command's module when it is called."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise ClosedPipeError from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -76,6 +86,14 @@ def _silence_stdout() -> None:
     os.dup2(devnull, sys.stdout.fileno())
 
 
+def _flush() -> None:
+    """What is still to be printed; the answer is known, so that a reader that has gone changes nothing."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _silence_stdout()
+
+
 def invoke(args: list[str] | None = None) -> int:
     """Run the command line and return its exit code; no exception leaves this function."""
     debug = bool(os.environ.get("TILEWRIGHT_DEBUG"))
@@ -84,9 +102,10 @@ def invoke(args: list[str] | None = None) -> int:
         devnull = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - lives as long as the process
         sys.stdout = sys.stdout or devnull
         sys.stderr = sys.stderr or devnull
+    given = sys.argv[1:] if args is None else args
     try:
         result: Any = main.main(args=args, prog_name="tilewright", standalone_mode=False)
-        sys.stdout.flush()
+        _flush()
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as stop:
         return stop.exit_code
@@ -94,7 +113,6 @@ def invoke(args: list[str] | None = None) -> int:
         if type(error).__name__ == "NoArgsIsHelpError" and error.ctx is not None:  # click 8.2 on; 8.1 prints it itself
             click.echo(error.ctx.get_help())
             return 0
-        given = sys.argv[1:] if args is None else args
         named = f"tilewright {given[0]}" if given and given[0] in COMMANDS else "tilewright"
         where = error.ctx.command_path if error.ctx else named  # click's option parser raises without its context
         _say(f"{error.format_message()} (see '{where} --help')")
@@ -110,9 +128,10 @@ def invoke(args: list[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         _say("Stopped by Ctrl-C; nothing was left half-written.")
         return EXIT_BAD_INPUT
-    except BrokenPipeError:
+    except ClosedPipeError:
+        # Whoever reads it has enough (`| head`), which is no error; a --check without its answer is no yes.
         _silence_stdout()
-        return 0
+        return EXIT_BAD_INPUT if "--check" in given else 0
     except RecursionError:
         _say("The input is nested too deeply to be read.")
         return EXIT_BAD_INPUT

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from tilewright.hardware.names import resolve_gpu
 from tilewright.models.kv import KV_LAYOUTS
@@ -52,10 +53,11 @@ def command(
     """
     out = Output(json=as_json, quiet=quiet)
     if name is None:
-        if gpu_name is not None:
-            raise click.UsageError("--gpu needs the NAME of a model.")
-        if gemms:
-            raise click.UsageError("--gemms needs the NAME of a model.")
+        ctx = click.get_current_context()
+        for option in ctx.command.params:
+            asked = option.name not in ("as_json", "quiet")
+            if asked and ctx.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
+                raise click.UsageError(f"{option.opts[0]} needs the NAME of a model.")
         if as_json:
             out.document(models_document())
         else:

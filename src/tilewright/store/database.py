@@ -152,13 +152,15 @@ def patiently(action: Callable[[], T], seconds: float = BUSY_S) -> T:
 
 def _refusal(path: Path, error: BaseException) -> InputError:
     text = str(error) or type(error).__name__
-    msg = f"The store {shown(str(path))} cannot be used: {text}; give another --store."
+    msg = f"The store {shown(str(path))} cannot be used: {text}; give another store."
     return InputError("store", msg)
 
 
 def _check_header(path: Path) -> None:
     """Refuse a file that is no SQLite database. SQLite itself takes a very short one for an empty database."""
     try:
+        if path.is_dir():
+            raise InputError("store", f"{shown(str(path))} is a folder, and a store is a file; give another store.")
         if not path.is_file():
             return
         with path.open("rb") as stream:
@@ -166,7 +168,7 @@ def _check_header(path: Path) -> None:
     except (OSError, ValueError) as error:
         raise _refusal(path, error) from None
     if head and head != _MAGIC:
-        raise InputError("store", f"{shown(str(path))} is no result store and is left alone; give another --store.")
+        raise InputError("store", f"{shown(str(path))} is no result store and is left alone; give another store.")
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:
@@ -181,12 +183,12 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
         "FROM pragma_application_id, pragma_user_version"
     ).fetchone()
     if application != APPLICATION_ID and (application or version or tables):
-        msg = f"{shown(str(path))} is a database of another program and is left alone; give another --store."
+        msg = f"{shown(str(path))} is a database of another program and is left alone; give another store."
         raise InputError("store", msg)
     if version > SCHEMA_VERSION:
         msg = (
             f"{shown(str(path))} was written by a newer Tilewright (store version {version}, this one knows "
-            f"{SCHEMA_VERSION}) and is left alone; upgrade tilewright, or give another --store."
+            f"{SCHEMA_VERSION}) and is left alone; upgrade tilewright, or give another store."
         )
         raise InputError("store", msg)
     return int(version)
@@ -240,10 +242,10 @@ def open_readable(path: Path) -> sqlite3.Connection:
     Raises:
         InputError: it is not there, cannot be read, or is no store of this or an older version.
     """
-    if not path.is_file():
-        msg = f"There is no store at {shown(str(path))}; `bench` and `record` make one, or name yours with --store."
-        raise InputError("store", msg)
     _check_header(path)
+    if not path.is_file():
+        msg = f"There is no store at {shown(str(path))}; `bench` and `record` make one, or give the one that you have."
+        raise InputError("store", msg)
     quoted = path.resolve().as_uri()
     last: BaseException | None = None
     # A store in a folder that we may not write (a mounted archive) has no place for the WAL's index file.

@@ -1,0 +1,56 @@
+"""What a shell gets where the reader of the output goes away, and where options have nothing to be for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+OVERFLOWS = '{"cutlass": "4.2.1", "arch": "sm120", "kind": "grouped", "a": "nvfp4", "tile": [128, 256, 128], '
+OVERFLOWS += '"fusion": "finalize"}\n'
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("flags", "vllm"), 0),
+        (("fit", "--from", "configs.jsonl", "--json"), 0),
+        (("fit", "--from", "configs.jsonl", "--json", "--check"), 2),
+    ],
+)
+def test_a_reader_that_goes_away_is_no_error_and_no_yes(tmp_path: Path, words: tuple[str, ...], code: int) -> None:
+    (tmp_path / "configs.jsonl").write_text(OVERFLOWS * 300)
+    command = [sys.executable, "-m", "tilewright", *words]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        assert run.stderr is not None
+        run.stdout.read(1)
+        run.stdout.close()
+        said = run.stderr.read().decode()
+        assert run.wait(60) == code
+    assert "Traceback" not in said
+    assert "Exception ignored" not in said
+
+
+@pytest.mark.parametrize("words", [("--tp", "3"), ("--gpu", "h200"), ("--mtp",), ("--tokens", "1"), ("--kv", "fp8")])
+def test_options_of_a_model_need_one(cli: Any, words: tuple[str, ...]) -> None:
+    done = cli("models", *words)
+    assert done.code == 2
+    assert f"{words[0]} needs the NAME of a model" in done.err
+
+
+def test_a_folder_is_no_store_and_no_launch_line(cli: Any, tmp_path: Path) -> None:
+    for words in (
+        ("journal", "--store", str(tmp_path)),
+        ("results", "list", "--store", str(tmp_path)),
+        ("results", "import", str(tmp_path / "x.jsonl"), "--store", str(tmp_path)),
+        ("plan", "--model", "GLM-5-NVFP4", "--gpu", "h200", "--gpus", "8", "--journal", str(tmp_path)),
+        ("flags", "vllm", "--check-launch", str(tmp_path)),
+    ):
+        (tmp_path / "x.jsonl").write_text("")
+        done = cli(*words)
+        assert done.code == 2, words
+        assert "is a folder" in done.err, (words, done.err)

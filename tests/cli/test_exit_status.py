@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -54,3 +56,27 @@ def test_a_folder_is_no_store_and_no_launch_line(cli: Any, tmp_path: Path) -> No
         done = cli(*words)
         assert done.code == 2, words
         assert "is a folder" in done.err, (words, done.err)
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """What a user without rights meets at `folder` (the tests may run as one who has all of them)."""
+    listed = os.scandir
+
+    def scandir(path: Any = ".") -> Any:
+        if Path(path) == folder:
+            raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+
+
+def test_a_folder_that_may_not_be_listed_is_not_said_to_be_empty(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "inner").mkdir()
+    refused(monkeypatch, tmp_path / "inner")
+    made = cli("inspect", str(tmp_path), "--json").json
+    assert [(item["path"], "Permission denied" in item["error"]) for item in made["unreadable"]] == [("inner/", True)]
+    refused(monkeypatch, tmp_path)
+    done = cli("inspect", str(tmp_path))
+    assert (done.code, "cannot be read: Permission denied" in done.err) == (2, True)

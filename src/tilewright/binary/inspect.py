@@ -192,9 +192,15 @@ def _architectures(images: Iterable[Found], asked: _Asked) -> tuple[Architecture
 
 
 def _walk(folder: Path) -> Iterator[tuple[str, Callable[[], FileSource]]]:
-    """Files of a folder by name; links to folders are not followed, a file with several names is read once."""
+    """Files of a folder by name; links to folders are not followed, a file with several names is read once. Folders
+    inside that cannot be listed come last, and say so when they are opened.
+
+    Raises:
+        InputError: the folder itself cannot be listed.
+    """
     seen: set[tuple[int, int]] = set()
-    for where, folders, names in os.walk(folder, followlinks=False):
+    closed: list[OSError] = []
+    for where, folders, names in os.walk(folder, onerror=closed.append, followlinks=False):
         folders.sort()
         for name in sorted(names):
             if not _LOOKED_AT.search(name):
@@ -208,6 +214,15 @@ def _walk(folder: Path) -> Iterator[tuple[str, Callable[[], FileSource]]]:
                 continue
             seen.add((state.st_dev, state.st_ino))
             yield place.relative_to(folder).as_posix(), lambda place=place: FileSource(place)
+    for error in closed:
+        where = Path(error.filename)
+        if where == folder:
+            raise InputError("file", f"The folder {shown(str(folder))} cannot be read: {error.strerror}.")
+        yield where.relative_to(folder).as_posix() + "/", lambda error=error: _refused(error)
+
+
+def _refused(error: OSError) -> FileSource:
+    raise error
 
 
 def _wheel(path: str, place: Path, asked: _Asked, progress: Progress | None) -> Report:
@@ -291,7 +306,7 @@ def _report(
     notes: list[str] = []
     if unreadable:
         notes.append(
-            f"{len(unreadable):,} files could not be read{', and the verdict leaves them out' if asked.gpu else ''}."
+            f"{len(unreadable):,} file{'' if len(unreadable) == 1 else 's'} could not be read{', and the verdict leaves them out' if asked.gpu else ''}."
         )
     if len(cpus) > 1:
         notes.append(f"Host code for more than one processor: {', '.join(cpus)}.")

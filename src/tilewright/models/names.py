@@ -143,11 +143,13 @@ def load_model(path: str | Path) -> Model:
     try:
         given = Path(path).expanduser()
         is_folder = given.is_dir()
+        config = given / _CONFIG if is_folder else given
+        lacking = is_folder and not config.exists()
     except (OSError, RuntimeError, ValueError) as error:
-        raise InputError("model", f"{shown(str(path))} is not a usable path: {error}.") from None
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise InputError("model", f"{shown(str(path))} is not a usable path: {why}.") from None
     folder = given if is_folder else given.parent
-    config = given / _CONFIG if is_folder else given
-    if is_folder and not config.exists():
+    if lacking:
         raise InputError("model", f"{shown(str(given))} holds no {_CONFIG}; give a folder that does, or a file.")
     raw = read_object(config, _CONFIG)
     quant = folder / _QUANT_CONFIG

@@ -151,7 +151,7 @@ def patiently(action: Callable[[], T], seconds: float = BUSY_S) -> T:
 
 
 def _refusal(path: Path, error: BaseException) -> InputError:
-    text = str(error) or type(error).__name__
+    text = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
     msg = f"The store {shown(str(path))} cannot be used: {text}; give another store."
     return InputError("store", msg)
 

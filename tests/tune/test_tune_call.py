@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from tilewright.tune.layer import Layer
 from tilewright.tune.moe_call import compilation, own_kernel, row_by_row
@@ -28,3 +33,15 @@ def test_few_rows_go_as_they_come_where_the_engine_does_that() -> None:
     assert few["constants"]["sorted_token_ids_ptr"] is None
     assert many["constants"]["naive_block_assignment"] is False
     assert many["signature"]["sorted_token_ids_ptr"] == "*i32"
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp8_w8a8", "fp8_block"])
+def test_a_launch_computes_the_layer(dtype: str) -> None:
+    """Both GEMMs of our Triton kernel under Triton's interpreter, where torch and Triton are installed; no GPU."""
+    pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    script = Path(__file__).with_name("interpret.py")
+    done = subprocess.run([sys.executable, str(script), dtype], capture_output=True, text=True, timeout=120, check=True)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 8
+    assert all(float(line.split()[-1]) < 0.005 for line in lines)  # that of bf16 answers

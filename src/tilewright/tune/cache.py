@@ -35,6 +35,7 @@ def build_cache() -> Generator[Path]:
     with contextlib.ExitStack() as stack:
         if not _writable(folder):
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tilewright-tune-")))
+        folder = folder.absolute()  # workers elsewhere have other current folders
         os.environ[CACHE_VARIABLE] = str(folder)
         try:
             yield folder

@@ -76,7 +76,8 @@ class LocalFleet:
         self._processes = {device: MeasuringProcess(command) for device in devices}
         self._closing = threading.Event()
         self._threads = [
-            threading.Thread(target=self._work, args=(device,), name=f"gpu{device}", daemon=True) for device in devices
+            threading.Thread(target=self._work, args=(device,), name=f"gpu{device}", daemon=True)
+            for device in self._processes  # a GPU that is named twice has one process
         ]
         for thread in self._threads:
             thread.start()

@@ -43,6 +43,12 @@ def test_the_layers_bytes_are_its_tensors() -> None:
     middle, parts, out = rows * 256 * 2, rows * 6144 * 2, 4096 * 6144 * 2
     assert layer_bytes(rows, 4096, 6144, 256, row_by_row=False) == middle + parts + out + 16 * rows
     assert layer_bytes(8, 1, 6144, 256, row_by_row=True) == 8 * 256 * 2 + 6144 * 2 + 16 * 8
+    # Put into another order, K of both GEMMs is padded to whole steps of 128; here only a middle of 192 is.
+    assert layer_bytes(rows, 4096, 6144, 256, row_by_row=False, arranged=True) == middle + parts + 2 * out + 16 * rows
+    assert (
+        layer_bytes(64, 8, 4096, 192, row_by_row=False, arranged=True)
+        == 2 * (64 * 256 + 64 * 4096 + 2 * 8 * 4096) + 16 * 64
+    )
     assert gemm_bytes(rows, 512) == rows * 512 * 2 + 16 * rows
 
 

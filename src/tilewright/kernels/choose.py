@@ -6,17 +6,41 @@ take the same tables, unmeasured; no build of them needs more shared memory than
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from tilewright.kernels.config import GroupedConfig
 from tilewright.kernels.decode import DecodeConfig
-from tilewright.kernels.layout import GROUP_ROWS
+from tilewright.kernels.layout import GROUP_ROWS, STEP_K
+from tilewright.kernels.prefill import PrefillConfig
 
-_H200_SMS: Final = 132
 _REPEATS: Final = 0.1
 """Rows an expert beyond the first, on average, up to which every row reads its own expert. At 1.06 rows an expert that
 was faster than sorted rows in seven of eight cases, at 1.25 slower in all four."""
 
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """What the choice wants to know of a GPU: streaming multiprocessors, whether it has Hopper's wgmma (SM90), and the
+    name by which builds that `tilewright tune` found are looked up."""
+
+    sms: int
+    wgmma: bool
+    name: str = ""
+
+
+H200: Final = Gpu(sms=132, wgmma=True, name="NVIDIA H200")
+
+WGMMA: Final = (
+    (20.0, PrefillConfig(tokens=32, narrow=16, stages=6)),
+    (40.0, PrefillConfig(tokens=48, narrow=32, stages=6)),
+    (56.0, PrefillConfig(tokens=64, narrow=48, stages=6)),
+    (float("inf"), PrefillConfig(tokens=144, narrow=128, stages=3)),
+)
+"""Hopper's: the sum over both GEMMs of a layer was least with these at 16 (a tie with `_GROUPED`), 32 and 128 rows an
+expert; between, by what a tile holds."""
+_BELOW_WGMMA: Final = 2
+"""How many of the first rows of `_GROUPED` stay where there is wgmma."""
 _GROUPED: Final = (
     (4.0, GroupedConfig(columns=1, blocks=2, warps=4, stages=4, units=4, resident=3)),
     (12.0, GroupedConfig(columns=2, blocks=4, warps=4, stages=3, units=4)),
@@ -33,16 +57,17 @@ def row_by_row(rows: int, experts: int) -> bool:
     return (rows - 1) / (2 * experts) <= _REPEATS
 
 
-def choose(rows: int, experts: int) -> GroupedConfig:
+def choose(rows: int, experts: int, gpu: Gpu = H200) -> GroupedConfig | PrefillConfig:
     """The build of the grouped GEMM for `rows` routed rows over `experts` experts.
 
     Only what the host knows without asking the device: how rows spread over experts is not looked at.
     """
     average = rows / max(1, min(rows, experts))
-    return next(config for limit, config in _GROUPED if average <= limit)
+    table = (*_GROUPED[:_BELOW_WGMMA], *WGMMA) if gpu.wgmma else _GROUPED
+    return next(config for limit, config in table if average <= limit)
 
 
-def choose_decode(rows: int, width: int, steps: int, sms: int = _H200_SMS) -> DecodeConfig:
+def choose_decode(rows: int, width: int, steps: int, sms: int = H200.sms) -> DecodeConfig:
     """The build for `rows` single rows times matrices of `width` stored rows and `steps` 128-value steps of K.
 
     Many 64-row groups an SM: large tiles and few warps. One or fewer: the whole of K in flight at once.
@@ -53,3 +78,12 @@ def choose_decode(rows: int, width: int, steps: int, sms: int = _H200_SMS) -> De
     if groups * 10 >= 6 * sms:
         return DecodeConfig(blocks=4, warps=16, stages=1)
     return DecodeConfig(blocks=2, warps=16, stages=1)
+
+
+def chosen_build(
+    rows: int, width: int, k: int, experts: int, gpu: Gpu = H200
+) -> GroupedConfig | DecodeConfig | PrefillConfig:
+    """What `grouped_gemm` runs for `rows` routed rows times matrices [width, k] of `experts` experts."""
+    if row_by_row(rows, experts):
+        return choose_decode(rows, width, -(-k // STEP_K), gpu.sms)
+    return choose(rows, experts, gpu)

@@ -58,10 +58,10 @@ class GroupedConfig:
             and self.stages >= 2
         )
 
-    def defines(self, mode: int, pdl: bool) -> tuple[str, ...]:
+    def defines(self, mode: int) -> tuple[str, ...]:
         """Compiler options of this build."""
         names = {
             "NT": self.columns, "MI": self.blocks, "WARPS": self.warps, "STAGES": self.stages, "MODE": mode,
-            "MIN_UNITS": self.units, "PDL": int(pdl),
+            "MIN_UNITS": self.units,
         }  # fmt: skip
         return tuple(f"-DTW_{name}={value}" for name, value in names.items())

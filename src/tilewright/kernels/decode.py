@@ -38,9 +38,9 @@ class DecodeConfig:
     def legal(self) -> bool:
         return self.blocks in (1, 2, 4) and 1 <= self.warps <= 32 and self.stages >= 1
 
-    def defines(self, mode: int, pdl: bool) -> tuple[str, ...]:
+    def defines(self, mode: int) -> tuple[str, ...]:
         """Compiler options of this build."""
-        names = {"MI": self.blocks, "WARPS": self.warps, "STAGES": self.stages, "MODE": mode, "PDL": int(pdl)}
+        names = {"MI": self.blocks, "WARPS": self.warps, "STAGES": self.stages, "MODE": mode}
         return tuple(f"-DTW_{name}={value}" for name, value in names.items())
 
 
@@ -64,7 +64,7 @@ def decode_rows(
     """
     torch = torch_module()
     device = x.device
-    defines = config.defines(mode, overlap)
+    defines = config.defines(mode)
     kernel = load_kernel(
         "nvfp4_decode.cu", "nvfp4_decode", defines, config.shared_bytes, config.threads, device.index
     )  # fmt: skip

@@ -14,7 +14,7 @@ from tilewright.kernels.layout import GROUP_ROWS, PackedWeights
 from tilewright.kernels.parts import cuda_module, torch_module
 
 PLAIN, SILU, WEIGHTED = 0, 1, 2
-HEADERS = ("nvfp4_common.cuh",)
+HEADERS = ("nvfp4_common.cuh", "nvfp4_wgmma.cuh")
 """What the kernels include: NVRTC is given their text, nvcc finds them beside the kernels."""
 _FEATURES_OF_ONE_ARCH = frozenset({90, 100, 103, 120, 121})
 
@@ -83,7 +83,11 @@ def load_kernel(
 
 
 def launch(kernel: Kernel, grid: int, arguments: ctypes.Structure, *, overlap: bool = False) -> None:
-    """Launch on torch's current stream. `overlap` lets it begin while the one before ends (it waits inside)."""
+    """Launch on torch's current stream. `overlap` lets it begin while the one before ends (it waits inside).
+
+    Weights, routing and router weights are read before the wait: none of them may come from the kernel before, nor from
+    one that it overlapped.
+    """
     driver, torch = cuda_module("driver"), torch_module()
     config = driver.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = grid, 1, 1
@@ -181,7 +185,7 @@ def grouped(
     """One grouped GEMM into `out` ([routing.rows, width], bf16). Rows of no expert are left as they are."""
     device = x.device
     kernel = load_kernel(
-        "nvfp4_grouped.cu", "nvfp4_grouped", config.defines(mode, overlap), config.shared_bytes, config.threads,
+        "nvfp4_grouped.cu", "nvfp4_grouped", config.defines(mode), config.shared_bytes, config.threads,
         device.index,
     )  # fmt: skip
     torch = torch_module()

@@ -31,6 +31,8 @@ TILE_GROUPS = 4
 WHOLE_ROW = 8
 """Output widths and K are multiples of this: 16-byte loads of bf16."""
 
+_SIGN_BIT = 0x80
+"""Of an e4m3 byte. -0 is let through as 0."""
 NAN_SCALE = 255
 _SCALE_EXPONENT = 22
 """Stored exponent of the scale 1.0. 448 = 1.75 * 2^8 then has 30, the last one below the NaN code."""
@@ -151,6 +153,9 @@ def check_weights(codes: Any, scales: Any, global_scale: Any, gated: bool) -> tu
         raise InputError(
             "global_scale", f"Global scales are [{experts}] or [{experts}, 2], not {list(global_scale.shape)}."
         )
+    signs = scales.view(torch.uint8)
+    if bool(((signs & _SIGN_BIT) != 0).logical_and(signs != _SIGN_BIT).any()):
+        raise InputError("weight_scale", "A block scale is negative; NVFP4 scales are ue4m3, from 0 to 448.")
     return experts, rows, k
 
 
@@ -173,8 +178,6 @@ def pack(codes: Any, scales: Any, global_scale: Any, *, gated: bool = False) -> 
     table = torch.tensor(scale_codes(), dtype=torch.uint8, device=device)
     data = torch.empty((experts, groups, steps, CHUNK_BYTES), dtype=torch.uint8, device=device)
     scale_bytes = scales.view(torch.uint8)
-    if bool(((scale_bytes & 0x80) != 0).logical_and(scale_bytes != 0x80).any()):
-        raise InputError("weight_scale", "A block scale is negative; NVFP4 scales are ue4m3, from 0 to 448.")
     for expert in range(experts):
         stored_codes, stored_scales = _one(codes[expert], scale_bytes[expert], order, table, k, steps)
         data[expert, :, :, :CODE_BYTES] = stored_codes

@@ -6,12 +6,16 @@ from functools import lru_cache
 from typing import Any
 
 from tilewright.errors import InputError
-from tilewright.kernels.choose import choose, choose_decode, row_by_row
-from tilewright.kernels.decode import SUMMED, decode_rows
+from tilewright.kernels.arguments import activations_of, check_pair, experts_of, router_of
+from tilewright.kernels.choose import Gpu, choose, choose_decode, chosen_build, row_by_row
+from tilewright.kernels.config import GroupedConfig
+from tilewright.kernels.decode import SUMMED, DecodeConfig, decode_rows
 from tilewright.kernels.launch import MAX_EXPERTS, PLAIN, SILU, WEIGHTED, grouped, route, sum_experts
-from tilewright.kernels.layout import WHOLE_ROW, PackedWeights
+from tilewright.kernels.layout import PackedWeights
 from tilewright.kernels.parts import torch_module
-from tilewright.kernels.room import check_room, gemm_bytes, layer_bytes
+from tilewright.kernels.prefill import PrefillConfig, grouped_prefill, permuted, restored, stored_width
+from tilewright.kernels.room import arranged_bytes, check_room, gemm_bytes, layer_bytes
+from tilewright.kernels.tuned import preferred
 
 LIBRARY = "tilewright"
 _ALIGNMENT = 16
@@ -19,39 +23,17 @@ _ALIGNMENT = 16
 
 
 def _activations(x: Any, k: int) -> Any:
-    """`x` as the kernel can read it: bf16 [tokens, k] with unit stride along K and aligned rows; copied if it is not.
-
-    Raises:
-        InputError: another type, shape or device.
-    """
-    torch = torch_module()
-    if x.ndim != 2 or x.dtype != torch.bfloat16 or int(x.shape[1]) != k:
-        raise InputError("x", f"Activations are bfloat16 [tokens, {k}], not {x.dtype} {list(x.shape)}.")
     if x.device.type != "cuda":
         raise InputError("x", f"The kernels run on an NVIDIA GPU; the activations are on {x.device}.")
-    # A stride of 0 (an expanded row) is a legal one; only alignment and unit stride along K matter.
-    aligned = x.data_ptr() % _ALIGNMENT == 0 and x.stride(0) * x.element_size() % _ALIGNMENT == 0
-    return x if x.stride(1) == 1 and aligned and x.stride(0) >= 0 else x.contiguous()
+    return activations_of(x, k, _ALIGNMENT)
 
 
-def _ids(topk_ids: Any, tokens: int) -> Any:
-    torch = torch_module()
-    if topk_ids.ndim != 2 or int(topk_ids.shape[0]) != tokens or topk_ids.dtype not in (torch.int32, torch.int64):
-        raise InputError(
-            "topk_ids", f"Routed experts are int32 or int64 [{tokens}, topk], not {topk_ids.dtype} "
-            f"{list(topk_ids.shape)}."
-        )  # fmt: skip
-    return topk_ids.to(torch.int32).contiguous()
-
-
-def _experts(weights: PackedWeights) -> int:
-    if weights.experts > MAX_EXPERTS:
-        raise InputError("experts", f"{weights.experts} experts on one GPU are more than {MAX_EXPERTS}.")
-    return weights.experts
-
-
-def _sms(device: Any) -> int:
-    return int(torch_module().cuda.get_device_properties(device).multi_processor_count)
+@lru_cache(maxsize=64)
+def gpu_of(device: Any) -> Gpu:
+    """What `choose` wants to know of a CUDA device."""
+    properties = torch_module().cuda.get_device_properties(device)
+    wgmma = (properties.major, properties.minor) == (9, 0)
+    return Gpu(int(properties.multi_processor_count), wgmma, str(properties.name))
 
 
 def grouped_gemm(x: Any, weights: PackedWeights, topk_ids: Any) -> Any:
@@ -64,21 +46,32 @@ def grouped_gemm(x: Any, weights: PackedWeights, topk_ids: Any) -> Any:
     """
     torch = torch_module()
     x = _activations(x, weights.k)
-    check_room(torch, x.device, int(topk_ids.numel()), gemm_bytes(int(topk_ids.numel()), weights.width))
-    ids = _ids(topk_ids, int(x.shape[0]))
-    rows, topk = int(ids.numel()), int(ids.shape[1])
+    rows, gpu = int(topk_ids.numel()), gpu_of(x.device)
+    build = chosen_build(max(1, rows), weights.rows, weights.k, weights.experts, gpu)
+    copied = arranged_bytes(int(x.shape[0]), weights.k) if isinstance(build, PrefillConfig) else 0
+    check_room(torch, x.device, rows, gemm_bytes(rows, weights.width) + copied)
+    ids = experts_of(topk_ids, int(x.shape[0]), weights.experts, MAX_EXPERTS)
+    topk = int(ids.shape[1])
     out = torch.zeros((rows, weights.width), dtype=torch.bfloat16, device=x.device)
     if rows == 0:
         return out
     mode = SILU if weights.gated else PLAIN
-    if row_by_row(rows, _experts(weights)):
-        build = choose_decode(rows, weights.rows, weights.steps, _sms(x.device))
+    build = preferred(build, gpu.name, weights.experts, weights.rows, weights.k, rows)
+    if isinstance(build, DecodeConfig):
         decode_rows(x, weights, ids, out, build, per_token=topk, mode=mode)
         return out
-    config = choose(rows, weights.experts)
-    routing = route(ids, weights.experts, config.block_rows)
-    grouped(x, weights, routing, out, config, rows_per_token=topk, mode=mode)
-    return out
+    routing = route(ids, weights.experts, build.block_rows)
+    if isinstance(build, GroupedConfig):
+        grouped(x, weights, routing, out, build, rows_per_token=topk, mode=mode)
+        return out
+    x = permuted(x, weights.steps)
+    if not weights.gated:
+        grouped_prefill(x, weights, routing, out, build, rows_per_token=topk)
+        return out
+    # Gated, the kernel writes the order of K that the next GEMM reads; alone, its answer is put back.
+    stored = torch.zeros((rows, stored_width(weights)), dtype=torch.bfloat16, device=x.device)
+    grouped_prefill(x, weights, routing, stored, build, rows_per_token=topk, mode=mode)
+    return restored(stored, weights.width)
 
 
 def fused_moe(x: Any, w13: PackedWeights, w2: PackedWeights, topk_weights: Any, topk_ids: Any) -> Any:
@@ -93,37 +86,39 @@ def fused_moe(x: Any, w13: PackedWeights, w2: PackedWeights, topk_weights: Any, 
         InputError: shapes, types or devices do not go together, or the GPU has no room for what lies between.
     """
     torch = torch_module()
-    if not w13.gated or w2.gated or w13.width != w2.k or w13.experts != w2.experts or w2.rows % WHOLE_ROW:
-        raise InputError("w2", "w13 is packed with gated=True, w2 is not, and w2's K is half of w13's rows.")
+    check_pair(w13, w2)
     x = _activations(x, w13.k)
-    tokens, routed = int(x.shape[0]), int(topk_ids.numel())
-    alone = row_by_row(routed, _experts(w13))
-    check_room(torch, x.device, routed, layer_bytes(routed, tokens, w2.rows, w2.k, row_by_row=alone))
-    ids = _ids(topk_ids, tokens)
-    if list(topk_weights.shape) != list(ids.shape):
-        raise InputError("topk_weights", f"Router weights are {list(ids.shape)}, not {list(topk_weights.shape)}.")
-    router = topk_weights.to(torch.float32).contiguous()
+    tokens, rows, gpu = int(x.shape[0]), int(topk_ids.numel()), gpu_of(x.device)
+    alone = row_by_row(rows, w13.experts)
+    build = choose(max(1, rows), w13.experts, gpu)
+    arranged = not alone and isinstance(build, PrefillConfig)
+    needed = layer_bytes(rows, tokens, w2.rows, w2.k, row_by_row=alone, arranged=arranged)
+    check_room(torch, x.device, rows, needed)
+    ids = experts_of(topk_ids, tokens, w13.experts, MAX_EXPERTS)
+    router = router_of(topk_weights, ids)
     out = torch.empty((tokens, w2.rows), dtype=torch.bfloat16, device=x.device)
-    rows, topk = int(ids.numel()), int(ids.shape[1])
+    topk = int(ids.shape[1])
     if rows == 0:
         return out.zero_()
-    middle = torch.empty((rows, w13.width), dtype=torch.bfloat16, device=x.device)
     if alone:
         # Two launches: nothing is sorted, and the second sums over a token's experts itself.
-        sms = _sms(x.device)
-        first_build = choose_decode(rows, w13.rows, w13.steps, sms)
-        second_build = choose_decode(tokens, w2.rows, w2.steps * topk, sms)
+        middle = torch.empty((rows, w13.width), dtype=torch.bfloat16, device=x.device)
+        first_build = choose_decode(rows, w13.rows, w13.steps, gpu.sms)
+        second_build = choose_decode(tokens, w2.rows, w2.steps * topk, gpu.sms)
         decode_rows(x, w13, ids, middle, first_build, per_token=topk, mode=SILU)
-        decode_rows(middle, w2, ids, out, second_build, per_token=topk, mode=SUMMED, router=router)
+        decode_rows(middle, w2, ids, out, second_build, per_token=topk, mode=SUMMED, router=router, overlap=True)
         return out
-    first = choose(rows, w13.experts)
-    second = choose(rows, w2.experts)
-    routing = route(ids, w13.experts, first.block_rows)
-    grouped(x, w13, routing, middle, first, rows_per_token=topk, mode=SILU)
-    if second.block_rows != first.block_rows:
-        routing = route(ids, w2.experts, second.block_rows)
+    build = preferred(build, gpu.name, w13.experts, w13.rows, w13.k, rows)
+    routing = route(ids, w13.experts, build.block_rows)
     parts = torch.empty((rows, w2.rows), dtype=torch.bfloat16, device=x.device)
-    grouped(middle, w2, routing, parts, second, mode=WEIGHTED, router=router)
+    if isinstance(build, PrefillConfig):
+        middle = torch.empty((rows, stored_width(w13)), dtype=torch.bfloat16, device=x.device)
+        grouped_prefill(permuted(x, w13.steps), w13, routing, middle, build, rows_per_token=topk, mode=SILU)
+        grouped_prefill(middle, w2, routing, parts, build, mode=WEIGHTED, router=router)
+    else:
+        middle = torch.empty((rows, w13.width), dtype=torch.bfloat16, device=x.device)
+        grouped(x, w13, routing, middle, build, rows_per_token=topk, mode=SILU)
+        grouped(middle, w2, routing, parts, build, mode=WEIGHTED, router=router, overlap=True)
     sum_experts(parts, ids, out, w2.experts)
     return out
 

@@ -54,6 +54,20 @@ __device__ __forceinline__ void mma(float (&c)[4], const u32 (&a)[4], u32 b0, u3
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// Programmatic dependent launch: a grid that is launched so (launch.py, `overlap`) begins while the one before still
+// runs, and each of its thread blocks waits before it touches what that one writes. Without it neither instruction does
+// anything.
+__device__ __forceinline__ void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // Eight e2m1 codes of one word as bf16 pairs, times their scales. A code's sign, exponent and mantissa bits stand where
 // bf16 has its sign, the low two exponent bits and the top mantissa bit (0x81C0 a half), which makes it the code's value
 // times 2^-126, subnormals included. No four shifts of that pattern tile a word; these three and a split fourth do.

@@ -38,10 +38,7 @@ extern "C" __global__ void __launch_bounds__(TW_WARPS * 32) nvfp4_decode(const D
   __shared__ float parts[TW_WARPS][ROWS + 1];
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, t = lane % 4;
   const u32 ring = shared_address(memory) + warp * TW_STAGES * SLOT;
-#if TW_PDL && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
+  let_next_begin();
   const int at = blockIdx.x / p.row_tiles, row_tile = blockIdx.x - at * p.row_tiles;
   const int first_block = row_tile * TW_MI;  // 16-row blocks from the start of the matrix
   const u64 matrix = (u64)p.groups * p.k_steps * GROUP_BYTES;
@@ -53,7 +50,10 @@ extern "C" __global__ void __launch_bounds__(TW_WARPS * 32) nvfp4_decode(const D
   int expert = 0;
   if (TW_MODE != 3) {
     expert = __ldg(p.topk + at);
-    if (expert < 0 || expert >= p.experts) return;
+    if (expert < 0 || expert >= p.experts) {
+      wait_for_previous();  // else this grid could end before the one that it followed
+      return;
+    }
   }
 
   struct Where { int row, step; };
@@ -124,6 +124,8 @@ extern "C" __global__ void __launch_bounds__(TW_WARPS * 32) nvfp4_decode(const D
 
 #pragma unroll
   for (int i = 0; i < TW_STAGES; ++i) load(warp + i * TW_WARPS, ring + i * SLOT);
+  // Weights and routing are older than the kernel before; its rows are not.
+  wait_for_previous();
   Row x = load_x(warp);
   int slot_index = 0;
 #pragma unroll 1

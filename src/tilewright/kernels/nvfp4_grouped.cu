@@ -51,15 +51,15 @@ extern "C" __global__ void __launch_bounds__(TW_WARPS * 32) nvfp4_grouped(const 
   __shared__ int last_arrival;
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, g = lane / 4, t = lane % 4;
   const u32 base = shared_address(memory);
-#if TW_PDL && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
+  let_next_begin();
   const long long tiles = (long long)*p.block_count * p.row_tiles;
   const long long units = tiles * p.k_steps;
   long long blocks_running = (units + TW_MIN_UNITS - 1) / TW_MIN_UNITS;
   if (blocks_running > gridDim.x) blocks_running = gridDim.x;
-  if (blockIdx.x >= blocks_running) return;
+  if (blockIdx.x >= blocks_running) {
+    wait_for_previous();  // else this grid could end before the one that it followed
+    return;
+  }
   const long long first = units * blockIdx.x / blocks_running, end = units * (blockIdx.x + 1) / blocks_running;
 
   Cursor at;
@@ -84,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(TW_WARPS * 32) nvfp4_grouped(const 
   const u32 w_lane = (warp * TW_MI / 4) * GROUP_BYTES + (warp * TW_MI % 4) * 512 + lane * 16;
   const u32 s_lane = (warp * TW_MI / 4) * GROUP_BYTES + CODE_BYTES + (warp * TW_MI % 4) / 2 * 256 + lane * 8;
 
-  auto load = [&](u32 stage) {
+  auto load_weights = [&](u32 stage) {
     const char *w = at.weights;
 #pragma unroll
     for (int mi = 0; mi < TW_MI; ++mi) {
@@ -102,6 +102,8 @@ extern "C" __global__ void __launch_bounds__(TW_WARPS * 32) nvfp4_grouped(const 
       copy8(stage + (warp * TW_MI / 4) * GROUP_BYTES + inside,
             w + ((u64)(warp * TW_MI / 4) * p.k_steps + at.step) * GROUP_BYTES + inside);
     }
+  };
+  auto load_tokens = [&](u32 stage) {
 #pragma unroll
     for (int i = 0; i < X_LOADS; ++i) {
       const int piece = thread + i * THREADS;
@@ -114,6 +116,8 @@ extern "C" __global__ void __launch_bounds__(TW_WARPS * 32) nvfp4_grouped(const 
         copy16(to, real ? p.x + (u64)at.x_at[i] * p.x_stride + (u64)k * 2 : p.x, bytes);
       }
     }
+  };
+  auto advance = [&]() {
     if (++at.step == p.k_steps) {
       at.step = 0;
       if (++at.row_tile == p.row_tiles) {
@@ -270,16 +274,22 @@ extern "C" __global__ void __launch_bounds__(TW_WARPS * 32) nvfp4_grouped(const 
 
   long long loading = first;
   u32 load_stage = 0, read_stage = 0;
-  auto load_next = [&]() {
+  auto load_next = [&](bool weights) {
     if (loading < end) {
-      load(base + load_stage * STAGE);
+      const u32 stage = base + load_stage * STAGE;
+      if (weights) load_weights(stage);
+      load_tokens(stage);
+      advance();
       load_stage = load_stage + 1 == TW_STAGES ? 0 : load_stage + 1;
       if (++loading < end && at.step == 0) enter(at);
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
+  // Weights and routing are older than the kernel before, the tokens are not: the first stage's weights come at once.
+  load_weights(base);
+  wait_for_previous();
 #pragma unroll 1
-  for (int i = 0; i < TW_STAGES - 1; ++i) load_next();
+  for (int i = 0; i < TW_STAGES - 1; ++i) load_next(i > 0);
 
   long long tile = first / p.k_steps;
   int step = (int)(first - tile * p.k_steps);
@@ -288,7 +298,7 @@ extern "C" __global__ void __launch_bounds__(TW_WARPS * 32) nvfp4_grouped(const 
   for (long long unit = first; unit < end; ++unit) {
     asm volatile("cp.async.wait_group %0;" ::"n"(TW_STAGES - 2) : "memory");
     __syncthreads();
-    load_next();
+    load_next(true);
     compute(base + read_stage * STAGE);
     read_stage = read_stage + 1 == TW_STAGES ? 0 : read_stage + 1;
     const bool to_end = ++step == p.k_steps;

@@ -13,8 +13,9 @@ struct RouteArguments {
 };
 
 // One thread block of 1,024 threads; experts <= 1,024. Rows of one expert come in any order: no result depends on it.
+// An expert's rows are spread evenly over its blocks: two narrow tiles cost less than a full one and a nearly empty one.
 extern "C" __global__ void __launch_bounds__(1024) nvfp4_route(const RouteArguments p) {
-  __shared__ int counts[1024], starts[1024], scan[1024];
+  __shared__ int counts[1024], firsts[1024], shares[1024], scan[1024];
   const int thread = threadIdx.x;
   counts[thread] = 0;
   __syncthreads();
@@ -33,14 +34,21 @@ extern "C" __global__ void __launch_bounds__(1024) nvfp4_route(const RouteArgume
     __syncthreads();
   }
   const int first = scan[thread] - blocks;
-  starts[thread] = first * p.block_rows;
-  for (int b = 0; b < blocks; ++b) p.experts_of[first + b] = thread;
-  for (int i = mine; i < blocks * p.block_rows; ++i) p.ids[first * p.block_rows + i] = p.rows;
+  const int share = blocks ? (mine + blocks - 1) / blocks : 1;  // rows of a block
+  firsts[thread] = first;
+  shares[thread] = share;
+  counts[thread] = 0;  // now rows placed
+  for (int b = 0; b < blocks; ++b) {
+    p.experts_of[first + b] = thread;
+    for (int i = max(0, min(share, mine - b * share)); i < p.block_rows; ++i) p.ids[(first + b) * p.block_rows + i] = p.rows;
+  }
   if (thread == 1023) *p.block_count = scan[1023];
   __syncthreads();
   for (int i = thread; i < p.rows; i += 1024) {
     const int expert = p.topk[i];
-    if (expert >= 0 && expert < p.experts) p.ids[atomicAdd(&starts[expert], 1)] = i;
+    if (expert < 0 || expert >= p.experts) continue;
+    const int place = atomicAdd(&counts[expert], 1), block = place / shares[expert];
+    p.ids[(firsts[expert] + block) * p.block_rows + place - block * shares[expert]] = i;
   }
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tilewright.errors import InputError
+from tilewright.kernels.layout import STEP_K, VALUES_A_SCALE
 
 BF16_BYTES: Final = 2
 ID_BYTES: Final = 4
@@ -15,19 +16,41 @@ MOST_ROWS: Final = 2**31 - 1
 """Routed rows of one call: the kernels count them in int32."""
 
 
-def layer_bytes(rows: int, tokens: int, width: int, inter: int, *, row_by_row: bool) -> int:
+def _padded(k: int) -> int:
+    return -(-k // STEP_K) * STEP_K
+
+
+def layer_bytes(
+    rows: int, tokens: int, width: int, inter: int, *, row_by_row: bool, arranged: bool = False
+) -> int:  # fmt: skip
     """Bytes that the expert layer allocates at most at one time.
 
     The middle [rows, inter], each row's part of the answer [rows, width] where rows are sorted, the answer
-    [tokens, width], and what routing needs (expert, router weight, sorted row and its block's expert a row).
+    [tokens, width], and what routing needs (expert, router weight, sorted row, its block's expert a row). `arranged`:
+    K of the input is copied into another order and, as that of the middle, padded.
     """
     parts = 0 if row_by_row else rows * width
-    return BF16_BYTES * (rows * inter + parts + tokens * width) + 4 * ID_BYTES * rows
+    copied = arranged_bytes(tokens, width) if arranged else 0
+    middle = _padded(inter) if arranged else inter
+    return BF16_BYTES * (rows * middle + parts + tokens * width) + copied + 4 * ID_BYTES * rows
+
+
+def arranged_bytes(tokens: int, k: int) -> int:
+    """Bytes of [tokens, k] activations in the order of K that the warpgroup-MMA kernel reads, padded."""
+    return BF16_BYTES * tokens * _padded(k)
 
 
 def gemm_bytes(rows: int, width: int) -> int:
     """Bytes that one grouped GEMM allocates at most: its answer [rows, width] and the routing."""
     return BF16_BYTES * rows * width + 4 * ID_BYTES * rows
+
+
+def quantised_bytes(rows: int, k: int, activations: str) -> int:
+    """Bytes of [rows, k] activations quantised to NVFP4 for a product (codes, block scales, a float32 a row), if so."""
+    if activations != "nvfp4":
+        return 0
+    padded = _padded(k)
+    return rows * (padded // 2 + padded // VALUES_A_SCALE + ID_BYTES)
 
 
 def check_room(torch: Any, device: Any, rows: int, needed: int) -> None:

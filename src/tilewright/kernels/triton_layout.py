@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.errors import InputError
 from tilewright.kernels.layout import STEP_K, VALUES_A_SCALE, check_weights
 from tilewright.kernels.parts import torch_module
 
@@ -64,8 +63,6 @@ def pack_triton(codes: Any, scales: Any, global_scale: Any, *, gated: bool = Fal
     experts, rows, k = check_weights(codes, scales, global_scale, gated)
     steps = -(-k // STEP_K)
     scale_bytes = scales.view(torch.uint8)
-    if bool(((scale_bytes & _SIGN) != 0).logical_and(scale_bytes != _SIGN).any()):
-        raise InputError("weight_scale", "A block scale is negative; NVFP4 scales are ue4m3, from 0 to 448.")
     order = _row_order(torch, rows, codes.device) if gated else None
     packed = torch.zeros((experts, rows, steps * STEP_K // 2), dtype=torch.uint8, device=codes.device)
     stored = torch.zeros((experts, steps, rows, SCALES_A_STEP), dtype=torch.uint8, device=codes.device)

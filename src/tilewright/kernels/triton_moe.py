@@ -11,8 +11,10 @@ from importlib import import_module
 from typing import Any, Final
 
 from tilewright.errors import InputError, MissingPartError, shown
+from tilewright.kernels.arguments import activations_of, check_pair, experts_of, router_of
 from tilewright.kernels.layout import STEP_K, VALUES_A_SCALE
 from tilewright.kernels.parts import EXTRA, torch_module
+from tilewright.kernels.room import check_room, gemm_bytes, layer_bytes, quantised_bytes
 from tilewright.kernels.triton_layout import TritonWeights
 from tilewright.kernels.triton_tiles import Activations, Tile, for_steps, tile_of
 
@@ -120,8 +122,7 @@ def _activations(x: Any, k: int, activations: str) -> Any:
     torch = torch_module()
     if activations not in ("bf16", "nvfp4"):
         raise InputError("activations", f"activations are bf16 or nvfp4, not {shown(activations)}.")
-    if x.ndim != 2 or x.dtype != torch.bfloat16 or int(x.shape[1]) != k:
-        raise InputError("x", f"Activations are bfloat16 [tokens, {k}], not {x.dtype} {list(x.shape)}.")
+    x = activations_of(x, k)
     if activations == "nvfp4" and x.is_cuda and torch.cuda.get_device_capability(x.device) < BLOCK_SCALED:
         major, minor = torch.cuda.get_device_capability(x.device)
         raise InputError(
@@ -129,19 +130,13 @@ def _activations(x: Any, k: int, activations: str) -> Any:
             f"activations='nvfp4' needs the block-scaled MMA of compute capability 10.0 and later; this GPU has "
             f"{major}.{minor}. Use activations='bf16'.",
         )
-    return x if x.stride(1) == 1 and x.stride(0) >= 0 else x.contiguous()
+    return x
 
 
-def _ids(topk_ids: Any, tokens: int, experts: int) -> Any:
-    torch = torch_module()
-    if topk_ids.ndim != 2 or int(topk_ids.shape[0]) != tokens or topk_ids.dtype not in (torch.int32, torch.int64):
-        raise InputError(
-            "topk_ids", f"Routed experts are int32 or int64 [{tokens}, topk], not {topk_ids.dtype} "
-            f"{list(topk_ids.shape)}."
-        )  # fmt: skip
-    if experts > MAX_EXPERTS:
-        raise InputError("experts", f"{experts} experts on one GPU are more than {MAX_EXPERTS}.")
-    return topk_ids.to(torch.int32).contiguous()
+def _check_room(x: Any, rows: int, needed: int) -> None:
+    """Ask the GPU; Triton's interpreter computes in the host's memory."""
+    if x.is_cuda:
+        check_room(torch_module(), x.device, rows, needed)
 
 
 def grouped_gemm_triton(
@@ -158,8 +153,9 @@ def grouped_gemm_triton(
     """
     torch = torch_module()
     x = _activations(x, weights.k, activations)
-    ids = _ids(topk_ids, int(x.shape[0]), weights.experts)
+    ids = experts_of(topk_ids, int(x.shape[0]), weights.experts, MAX_EXPERTS)
     rows, topk = int(ids.numel()), int(ids.shape[1])
+    _check_room(x, rows, gemm_bytes(rows, weights.width) + quantised_bytes(int(x.shape[0]), weights.k, activations))
     out = torch.zeros((rows, weights.width), dtype=torch.bfloat16, device=x.device)
     if rows == 0:
         return out
@@ -186,14 +182,14 @@ def fused_moe_triton(
         MissingPartError: Triton is not installed.
     """
     torch = torch_module()
-    if not w13.gated or w2.gated or w13.width != w2.k or w13.experts != w2.experts:
-        raise InputError("w2", "w13 is packed with gated=True, w2 is not, and w2's K is half of w13's rows.")
+    check_pair(w13, w2)
     x = _activations(x, w13.k, activations)
     tokens = int(x.shape[0])
-    ids = _ids(topk_ids, tokens, w13.experts)
-    if list(topk_weights.shape) != list(ids.shape):
-        raise InputError("topk_weights", f"Router weights are {list(ids.shape)}, not {list(topk_weights.shape)}.")
-    router = topk_weights.to(torch.float32).contiguous()
+    ids = experts_of(topk_ids, tokens, w13.experts, MAX_EXPERTS)
+    router = router_of(topk_weights, ids)
+    routed_rows = int(ids.numel())
+    quantised = quantised_bytes(tokens, w13.k, activations) + quantised_bytes(routed_rows, w2.k, activations)
+    _check_room(x, routed_rows, layer_bytes(routed_rows, tokens, w2.rows, w2.k, row_by_row=False) + quantised)
     out = torch.empty((tokens, w2.rows), dtype=torch.bfloat16, device=x.device)
     rows, topk = int(ids.numel()), int(ids.shape[1])
     if rows == 0:

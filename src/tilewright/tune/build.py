@@ -55,9 +55,11 @@ def triton_kernel(source: str, name: str, job: dict[str, Any]) -> Any:
 
 
 def cubin_key(source: str, target: str, defines: tuple[str, ...]) -> str:
-    """The name of a build of one of our CUDA files: over its text and everything it is compiled with."""
-    text = files("tilewright.kernels").joinpath(source).read_text()
-    return hashlib.sha256("\0".join((text, target, *defines)).encode()).hexdigest()[:32]
+    """The name of a build of one of our CUDA files: over its text, what it includes and what it is compiled with."""
+    from tilewright.kernels.launch import HEADERS
+
+    texts = (files("tilewright.kernels").joinpath(name).read_text() for name in (source, *HEADERS))
+    return hashlib.sha256("\0".join((*texts, target, *defines)).encode()).hexdigest()[:32]
 
 
 def cached_cubin(
@@ -95,7 +97,7 @@ def grouped_defines(config: dict[str, int]) -> list[tuple[str, ...]]:
     from tilewright.kernels.config import GroupedConfig
     from tilewright.kernels.launch import SILU, WEIGHTED
 
-    return [GroupedConfig(**config).defines(mode, False) for mode in (SILU, WEIGHTED)]
+    return [GroupedConfig(**config).defines(mode) for mode in (SILU, WEIGHTED)]
 
 
 def build(job: dict[str, Any]) -> dict[str, Any]:

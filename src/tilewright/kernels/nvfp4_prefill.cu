@@ -1,0 +1,339 @@
+// Grouped GEMM with NVFP4 weights for many tokens on Hopper: weights decoded into registers, multiplied by wgmma.
+//
+//   out[id, n] = sum_k x[id / rows_per_token, k] * W[expert(id), n, k] * block_scale * global_scale
+//
+// Why not nvfp4_grouped.cu: mma.sync reaches about 60 % of Hopper's tensor rate, and its tiles of 64 tokens decode each
+// weight twice or more at 128 tokens an expert. Here a tile holds 256 weight rows and up to TW_BT tokens: a weight is
+// decoded once, and while wgmma multiplies one batch of decoded weights the next is decoded.
+//
+// Thread block: two consumer warpgroups, 128 weight rows each (two m64 blocks that share every read of the tokens), and
+// one producer warpgroup, which fills a ring of stages (128 values of K): weights by bulk copies, tokens row by row by
+// cp.async, since they are gathered. Tiles of few rows take the narrower of two MMA widths.
+//
+// K order: lane t of the packed layout holds 16 neighbouring values, wgmma wants pairs 8t.. apart. `nvfp4_permute` (and
+// the store of TW_MODE 1) therefore transpose the 4 x 8 pairs of each 64 values of the activations once, in memory.
+//
+// Compile-time parameters: TW_BT tokens of a tile and TW_NARROW (multiples of 16, at most 144), TW_STAGES, TW_MODE (as in
+// nvfp4_grouped.cu; 1 stores rows of `out_stride` values in the permuted order, for the next GEMM).
+
+#include "nvfp4_common.cuh"
+#include "nvfp4_wgmma.cuh"
+
+static const int WARPGROUPS = 2;                   // that multiply
+static const int M64 = 2;                          // 64-row MMAs of each, side by side along the weight rows
+static const int GROUPS = WARPGROUPS * M64;        // 64-row groups of a tile
+static const int CONSUMERS = WARPGROUPS * 128;     // threads
+// Registers of a thread once the producers have given theirs away: 256 x (232 - 168) = 128 x (168 - 40). Asked for more
+// than that, setmaxnreg waits for ever.
+static const int KEPT = 40, TAKEN = 232;
+static const int X_HALF = TW_BT * 128;             // bytes: 64 values of K of every token, 128-byte swizzle
+static const int X_STAGE = 2 * X_HALF;
+static const int STAGE = X_STAGE + GROUPS * GROUP_BYTES;
+static const int PRODUCER_UNROLL = 4;
+static const int COPY_TOKENS = 32;                 // tokens that are staged for one coalesced store
+static const int ROW_WORDS = M64 * (TW_MODE == 1 ? 16 : 32) + 4;  // 32-bit words of a staged row, 4 of padding
+static const int COPY_BYTES = COPY_TOKENS * ROW_WORDS * 4;
+
+struct PrefillArguments {
+  const char *x;              // [tokens, k_steps * 128] bf16, permuted
+  const char *weights;        // packed
+  const float *global_scale;  // [experts, 2]
+  const int *ids;             // [blocks * TW_BT]
+  const int *experts;         // [blocks]
+  const int *block_count;     // [1]
+  const float *router;        // [rows], TW_MODE 2
+  char *out;                  // [rows, out_stride] bf16
+  int rows, rows_per_token, k_steps, row_tiles, groups, n_out, out_stride;
+};
+
+__device__ __forceinline__ void barrier_init(u32 at, u32 count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
+}
+__device__ __forceinline__ void barrier_wait(u32 at, u32 parity) {
+  asm volatile(
+      "{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; @p bra done; bra again; done: }" ::"r"(at),
+      "r"(parity)
+      : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(u32 at) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
+}
+__device__ __forceinline__ void bulk_copy(u32 to, const void *from, u32 bytes, u32 barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from),
+               "r"(bytes), "r"(barrier)
+               : "memory");
+}
+// K-major operand B under the 128-byte swizzle: eight rows are 1,024 bytes.
+__device__ __forceinline__ u64 descriptor(u32 at) {
+  return (u64)((at & 0x3FFFF) >> 4) | (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
+}
+
+struct Ring {
+  u32 index, parity;
+  __device__ __forceinline__ void next() {
+    if (++index == TW_STAGES) index = 0, parity ^= 1;
+  }
+};
+
+struct Shared {  // addresses
+  u32 stages, full, empty, copies;
+};
+
+// One tile's sums, N tokens wide. `ring` moves on by k_steps.
+template <int N>
+__device__ __forceinline__ void multiply(float (&acc)[M64][TW_BT / 2], const Shared &at, Ring &ring, int k_steps, int warpgroup, int block, int lane) {
+  u32 decoded[2][M64][2][4];  // [buffer][m64 block][k16 step][register]
+  int keep = 0;
+  u32 before = 0;
+#pragma unroll 1
+  for (int step = 0; step < k_steps; ++step) {
+    const u32 stage = at.stages + ring.index * STAGE;
+    barrier_wait(at.full + ring.index * 8, ring.parity);
+    // The tokens were written by cp.async (generic proxy), wgmma reads through the async proxy.
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    const u32 w_at = stage + X_STAGE + warpgroup * M64 * GROUP_BYTES;
+    u32 scales[M64];
+#pragma unroll
+    for (int m = 0; m < M64; ++m)
+      scales[m] = read4(w_at + m * GROUP_BYTES + CODE_BYTES + block / 2 * 256 + lane * 8 + block % 2 * 4);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      uint4 w[M64];
+      u32 s[M64][2];
+#pragma unroll
+      for (int m = 0; m < M64; ++m) {
+        w[m] = read16(w_at + m * GROUP_BYTES + half * 2048 + block * 512 + lane * 16);
+        s[m][0] = scale_pair(half ? __byte_perm(scales[m], 0, 0x4442) : __byte_perm(scales[m], 0, 0x4440));
+        s[m][1] = scale_pair(half ? __byte_perm(scales[m], 0, 0x4443) : __byte_perm(scales[m], 0, 0x4441));
+      }
+#pragma unroll
+      for (int q = 0; q < 2; ++q) {
+#pragma unroll
+        for (int m = 0; m < M64; ++m) {
+          decode(decoded[q][m][0], q ? w[m].z : w[m].x, s[m][0], s[m][1]);
+          decode(decoded[q][m][1], q ? w[m].w : w[m].y, s[m][0], s[m][1]);
+        }
+        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+        for (int kk = 0; kk < 2; ++kk) {
+          const u64 b = descriptor(stage + half * X_HALF + (q * 2 + kk) * 32);
+#pragma unroll
+          for (int m = 0; m < M64; ++m) Wgmma<N>::run(acc[m], decoded[q][m][kk], b, keep);
+          keep = 1;
+        }
+        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+        asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+        // All batches but the newest are done: nothing reads the stage before this one any more.
+        if (half == 0 && q == 0 && step > 0 && lane == 0) barrier_arrive(before);
+      }
+    }
+    before = at.empty + ring.index * 8;
+    ring.next();
+  }
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+  if (lane == 0) barrier_arrive(before);
+}
+
+// A warpgroup that has no part in a tile goes along.
+__device__ __forceinline__ void sit_out(const Shared &at, Ring &ring, int k_steps, int warpgroup, int lane) {
+#pragma unroll 1
+  for (int step = 0; step < k_steps; ++step) {
+    barrier_wait(at.full + ring.index * 8, ring.parity);
+    if (lane == 0) barrier_arrive(at.empty + ring.index * 8);
+    ring.next();
+  }
+}
+
+// What a thread block does in one turn: `parts` of a tile's groups of 64 rows, from `part` on.
+struct Item {
+  int slot, row_tile, part, parts;
+};
+// Whole tiles while they fill the grid; what is left over is cut into parts, as many as keep every thread block busy.
+struct Plan {
+  int whole, cut, items;
+  __device__ __forceinline__ void make(int tiles, int grid) {
+    const int left = tiles % grid;
+    whole = tiles - left;
+    cut = 1;
+    while (cut < WARPGROUPS && left * cut * 2 <= grid) cut *= 2;
+    items = whole + left * cut;
+  }
+  __device__ __forceinline__ Item at(int index, int row_tiles) const {
+    Item it;
+    const int over = index - whole, tile = over < 0 ? index : whole + over / cut;
+    it.parts = over < 0 ? WARPGROUPS : WARPGROUPS / cut;
+    it.part = over < 0 ? 0 : over % cut * it.parts;
+    it.slot = tile / row_tiles;
+    it.row_tile = tile - it.slot * row_tiles;
+    return it;
+  }
+};
+
+__device__ __forceinline__ void tile(const PrefillArguments &p, const Shared &at, Ring &ring, const Item &item, int count) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int warpgroup = warp / 4, block = warp % 4, member = threadIdx.x % 128;
+  if (warpgroup < item.part || warpgroup >= item.part + item.parts) return sit_out(at, ring, p.k_steps, warpgroup, lane);
+  float acc[M64][TW_BT / 2];
+  // Two widths only: with more of them ptxas runs out of registers and serialises the MMAs.
+  if (count <= TW_NARROW) multiply<TW_NARROW>(acc, at, ring, p.k_steps, warpgroup, block, lane);
+  else multiply<TW_BT>(acc, at, ring, p.k_steps, warpgroup, block, lane);
+
+  const int expert = __ldg(p.experts + item.slot);
+  // The decoder's powers of two: codes 2^-126, scales 2^119.
+  const float scale0 = __ldg(p.global_scale + expert * 2) * 128.f, scale1 = __ldg(p.global_scale + expert * 2 + 1) * 128.f;
+  const u32 copy = at.copies + warpgroup * COPY_BYTES;
+  const int *ids = p.ids + (long long)item.slot * TW_BT;
+  const int group = item.row_tile * GROUPS + warpgroup * M64;
+  const int first = TW_MODE == 1 ? group / 2 * 64 : group * 64;  // column of `out`
+#pragma unroll
+  for (int base = 0; base < TW_BT; base += COPY_TOKENS) {
+    if (base >= count) break;
+    asm volatile("bar.sync %0, 128;" ::"r"(1 + warpgroup) : "memory");
+#pragma unroll
+    for (int j = 0; j < COPY_TOKENS / 8; ++j) {
+      if (base / 8 + j >= TW_BT / 8) continue;
+      const int column = base / 8 + j < TW_BT / 8 ? base / 8 + j : 0;
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const u32 row = copy + (j * 8 + t * 2 + e) * ROW_WORDS * 4;
+#pragma unroll
+        for (int m = 0; m < M64; ++m) {
+          const float v0 = acc[m][column * 4 + e] * scale0, v1 = acc[m][column * 4 + 2 + e] * scale1;
+          if (TW_MODE == 1) {
+            // exp(-gate) overflows to infinity for large negative gates: the quotient is then -0, as it should be.
+            const float y = v0 / (1.f + __expf(-v0)) * v1;
+            // Pair 8t + c of 64 values goes to 4c + t.
+            const int n = m * 32 + g * 4 + block, pair = n / 2, word = pair % 8 * 4 + pair / 8;
+            asm volatile("st.shared.u16 [%0], %1;" ::"r"(row + word * 4 + n % 2 * 2), "h"((unsigned short)bf16_pair(y, 0.f))
+                         : "memory");
+          } else {
+            asm volatile("st.shared.u32 [%0], %1;" ::"r"(row + (m * 32 + g * 4 + block) * 4), "r"(bf16_pair(v0, v1)) : "memory");
+          }
+        }
+      }
+    }
+    asm volatile("bar.sync %0, 128;" ::"r"(1 + warpgroup) : "memory");
+    const int pieces = M64 * (TW_MODE == 1 ? 4 : 8);  // of 16 bytes in a row
+#pragma unroll
+    for (int i = 0; i < COPY_TOKENS * pieces / 128; ++i) {
+      const int piece = member + i * 128, token = piece / pieces, column = first + piece % pieces * 8;
+      if (base + token >= count || column >= (TW_MODE == 1 ? p.out_stride : p.n_out)) continue;
+      const int id = __ldg(ids + base + token);
+      uint4 v = read16(copy + token * ROW_WORDS * 4 + piece % pieces * 16);
+      if (TW_MODE == 2) {
+        const float weight = __ldg(p.router + id);
+        u32 *w = (u32 *)&v;
+#pragma unroll
+        for (int i4 = 0; i4 < 4; ++i4)
+          w[i4] = bf16_pair(__uint_as_float(w[i4] << 16) * weight, __uint_as_float(w[i4] & 0xFFFF0000u) * weight);
+      }
+      *(uint4 *)(p.out + ((u64)id * p.out_stride + column) * 2) = v;
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(CONSUMERS + 128, 1) nvfp4_prefill(const PrefillArguments p) {
+  extern __shared__ char memory[];
+  __shared__ __align__(8) u64 barriers[2 * TW_STAGES];
+  __shared__ int rows_of[2][TW_BT];
+  __shared__ Plan plan;  // not in registers: the producers have few
+  Shared at;
+  at.stages = (shared_address(memory) + 1023) & ~1023u;
+  at.copies = at.stages + TW_STAGES * STAGE;
+  at.full = shared_address(barriers);
+  at.empty = at.full + TW_STAGES * 8;
+  const int thread = threadIdx.x, lane = thread % 32;
+  if (thread == 0) {
+    plan.make(__ldg(p.block_count) * p.row_tiles, gridDim.x);
+    for (int i = 0; i < TW_STAGES; ++i) {
+      barrier_init(at.full + i * 8, 129);  // each producer's copies, and the bulk copies' bytes
+      barrier_init(at.empty + i * 8, WARPGROUPS * 4);  // each consumer warp
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  Ring ring = {0, 0};
+
+  if (thread >= CONSUMERS) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(KEPT));
+    const int member = thread - CONSUMERS, chunk = member % 16, row0 = member / 16;
+    const u32 to = (chunk / 8) * X_HALF + row0 * 128 + ((chunk % 8) ^ row0) * 16;
+    int table = 0;
+    for (int index = blockIdx.x; index < plan.items; index += gridDim.x, table ^= 1) {
+      const Item item = plan.at(index, p.row_tiles);
+      for (int i = member; i < TW_BT; i += 128) {
+        const int id = __ldg(p.ids + (long long)item.slot * TW_BT + i);
+        rows_of[table][i] = id < p.rows ? id / p.rows_per_token : -1;
+      }
+      asm volatile("bar.sync 15, 128;" ::: "memory");
+      int count = 0;
+      for (int i = lane; i < (TW_BT + 31) / 32 * 32; i += 32)
+        count += __popc(__ballot_sync(0xFFFFFFFFu, i < TW_BT && rows_of[table][i < TW_BT ? i : 0] >= 0));
+      const int width = count <= TW_NARROW ? TW_NARROW : TW_BT;
+      const int expert = __ldg(p.experts + item.slot);
+      const int group0 = item.row_tile * GROUPS + item.part * M64, groups = item.parts * M64;
+      const char *w = p.weights + (u64)expert * p.groups * p.k_steps * GROUP_BYTES;
+      const char *x = p.x + chunk * 16;
+      const u32 stride = p.k_steps * (BLOCK_K * 2);
+      const u32 rows_at = shared_address(rows_of[table]) + row0 * 4, rows_end = shared_address(rows_of[table]) + width * 4;
+#pragma unroll 1
+      for (int step = 0; step < p.k_steps; ++step) {
+        barrier_wait(at.empty + ring.index * 8, ring.parity ^ 1);
+        const u32 stage = at.stages + ring.index * STAGE, full = at.full + ring.index * 8;
+        if (member == 0) {
+          asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full), "r"(groups * GROUP_BYTES) : "memory");
+#pragma unroll 1
+          for (int i = 0; i < groups; ++i) {
+            // A tile may be taller than what is left of the matrix: its last groups are read again and not stored.
+            const int group = min(group0 + i, p.groups - 1);
+            bulk_copy(stage + X_STAGE + (item.part * M64 + i) * GROUP_BYTES, w + (u64)(group * p.k_steps) * GROUP_BYTES,
+                      GROUP_BYTES, full);
+          }
+        }
+        u32 into = stage + to;
+#pragma unroll PRODUCER_UNROLL
+        for (u32 r = rows_at; r < rows_end; r += 32, into += 1024) {
+          const int row = read4(r);
+          copy16(into, x + (u64)(u32)max(row, 0) * stride, row >= 0 ? 16 : 0);
+        }
+        w += GROUP_BYTES;
+        x += BLOCK_K * 2;
+        asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(full) : "memory");
+        ring.next();
+      }
+    }
+    // The copies must have landed before the thread block ends.
+    asm volatile("cp.async.wait_all;" ::: "memory");
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(TAKEN));
+    for (int index = blockIdx.x; index < plan.items; index += gridDim.x) {
+      const Item item = plan.at(index, p.row_tiles);
+      const int *ids = p.ids + (long long)item.slot * TW_BT;
+      int count = 0;
+      for (int i = lane; i < (TW_BT + 31) / 32 * 32; i += 32)
+        count += __popc(__ballot_sync(0xFFFFFFFFu, i < TW_BT && __ldg(ids + (i < TW_BT ? i : 0)) < p.rows));
+      tile(p, at, ring, item, count);
+    }
+  }
+}
+
+struct PermuteArguments {
+  const char *x;  // [tokens, k] bf16, rows `x_stride` bytes apart
+  uint4 *out;     // [tokens, k_steps * 128]
+  u64 x_stride;
+  int tokens, k, k_steps;
+};
+
+// Pair 8t + c of each 64 values goes to pair 4c + t; past k there are zeros. A thread makes 16 bytes.
+extern "C" __global__ void __launch_bounds__(256) nvfp4_permute(const PermuteArguments p) {
+  const u64 at = (u64)blockIdx.x * 256 + threadIdx.x;
+  const int pieces = p.k_steps * 16;
+  if (at >= (u64)p.tokens * pieces) return;
+  const u64 token = at / pieces;
+  const int piece = (int)(at - token * pieces), base = piece / 8 * 64 + piece % 8 * 2;
+  const char *row = p.x + token * p.x_stride;
+  u32 v[4];
+#pragma unroll
+  for (int t = 0; t < 4; ++t) v[t] = base + t * 16 < p.k ? __ldg((const u32 *)(row + (u64)(base + t * 16) * 2)) : 0;
+  p.out[at] = make_uint4(v[0], v[1], v[2], v[3]);
+}

@@ -1,0 +1,136 @@
+"""The grouped GEMM of many tokens on Hopper: `nvfp4_prefill.cu`, its builds and its launch."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tilewright.kernels.launch import PLAIN, SILU, Routing, launch, load_kernel
+from tilewright.kernels.layout import GROUP_ROWS, STEP_K, PackedWeights
+from tilewright.kernels.parts import torch_module
+
+WARPGROUP: Final = 128
+TILE_ROWS: Final = 256
+"""Weight rows of a tile: two warpgroups of two 64-row MMAs each."""
+THREADS: Final = 3 * WARPGROUP
+"""Two warpgroups multiply, one loads."""
+STORED_ROWS: Final = 128
+"""Columns to which the middle of a layer is padded: a step of K of the next GEMM."""
+MAX_TOKENS: Final = 144
+"""Widest tile: beyond it ptxas (CUDA 13.0) finds no registers for two widths and serialises the MMAs."""
+_CHUNK_BYTES: Final = 4608
+_COPY_TOKENS: Final = 32
+_ROW_PADDING: Final = 16
+"""Bytes behind a staged row: neighbouring rows start in other banks."""
+_STATIC_REST: Final = 64
+"""Bytes: the plan of tiles, rounded up; tables of rows and barriers come on top."""
+_RING_ALIGNMENT: Final = 1024
+"""Bytes: the 128-byte swizzle repeats every eight rows."""
+SHARED_LIMIT: Final = 232_448
+"""Shared memory of a thread block on SM90 (CUDA C++ Programming Guide, compute capabilities)."""
+_PERMUTE_THREADS: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillConfig:
+    """One build of `nvfp4_prefill.cu`: `tokens` of a tile, the `narrow` width that short tiles take, `stages`."""
+
+    tokens: int = 144
+    narrow: int = 128
+    stages: int = 3
+
+    @property
+    def block_rows(self) -> int:
+        """Routed rows of a tile."""
+        return self.tokens
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory: the ring, what stages a store (the wider of the modes'), and the ring's alignment."""
+        ring = self.stages * (2 * self.tokens * STEP_K + TILE_ROWS // GROUP_ROWS * _CHUNK_BYTES)
+        return ring + _COPY_TOKENS * (2 * TILE_ROWS + 2 * _ROW_PADDING) + _RING_ALIGNMENT
+
+    @property
+    def legal(self) -> bool:
+        """Whether ptxas keeps its MMAs asynchronous and a thread block has the shared memory."""
+        widths = (self.tokens, self.narrow)
+        inside = all(width % 16 == 0 and 16 <= width <= MAX_TOKENS for width in widths)
+        static = 2 * self.tokens * 4 + self.stages * 16 + _STATIC_REST
+        return inside and self.narrow < self.tokens and self.stages >= 2 and self.shared_bytes + static <= SHARED_LIMIT
+
+    def defines(self, mode: int) -> tuple[str, ...]:
+        """Compiler options of this build."""
+        names = {"BT": self.tokens, "NARROW": self.narrow, "STAGES": self.stages, "MODE": mode}
+        return tuple(f"-DTW_{name}={value}" for name, value in names.items())
+
+
+class _Prefill(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in (
+            "x", "weights", "global_scale", "ids", "experts", "block_count", "router", "out"
+        )),
+        *((name, ctypes.c_int32) for name in (
+            "rows", "rows_per_token", "k_steps", "row_tiles", "groups", "n_out", "out_stride"
+        )),
+    )  # fmt: skip
+
+
+class _Permute(ctypes.Structure):
+    _fields_ = (
+        ("x", ctypes.c_void_p),
+        ("out", ctypes.c_void_p),
+        ("x_stride", ctypes.c_uint64),
+        *((name, ctypes.c_int32) for name in ("tokens", "k", "k_steps")),
+    )
+
+
+def permuted(x: Any, steps: int) -> Any:
+    """`x` ([tokens, k] bf16) as the kernel reads it: K padded to `steps` x 128, pairs of each 64 values transposed."""
+    torch = torch_module()
+    tokens = int(x.shape[0])
+    out = torch.empty((tokens, steps * STEP_K), dtype=torch.bfloat16, device=x.device)
+    kernel = load_kernel("nvfp4_prefill.cu", "nvfp4_permute", PrefillConfig().defines(PLAIN), 0, _PERMUTE_THREADS,
+                         x.device.index)  # fmt: skip
+    arguments = _Permute(
+        x.data_ptr(), out.data_ptr(), x.stride(0) * x.element_size(), tokens, int(x.shape[1]), steps
+    )  # fmt: skip
+    pieces = tokens * steps * (STEP_K // 8)
+    launch(kernel, -(-pieces // _PERMUTE_THREADS), arguments)
+    return out
+
+
+def stored_width(weights: PackedWeights) -> int:
+    """Columns of the middle that mode SILU writes: the width padded to whole tiles, which are whole steps of K."""
+    return -(-weights.width // STORED_ROWS) * STORED_ROWS
+
+
+def restored(middle: Any, width: int) -> Any:
+    """`middle` of mode SILU in the plain order of columns, [rows, width]."""
+    rows, stored = (int(extent) for extent in middle.shape)
+    return middle.view(rows, stored // 64, 8, 4, 2).transpose(2, 3).reshape(rows, stored)[:, :width].contiguous()
+
+
+def grouped_prefill(
+    x: Any, weights: PackedWeights, routing: Routing, out: Any, config: PrefillConfig, *,
+    rows_per_token: int = 1, mode: int = PLAIN, router: Any = None,
+) -> None:  # fmt: skip
+    """One grouped GEMM of `permuted` activations into `out`, bf16 [routing.rows, width].
+
+    Mode SILU writes the permuted activations of the next GEMM: [routing.rows, width padded to 128].
+    """
+    device = x.device
+    kernel = load_kernel(
+        "nvfp4_prefill.cu", "nvfp4_prefill", config.defines(mode), config.shared_bytes, THREADS, device.index
+    )  # fmt: skip
+    group_width = GROUP_ROWS // 2 if weights.gated else GROUP_ROWS
+    groups = -(-weights.width // group_width)
+    row_tiles = -(-groups // (TILE_ROWS // GROUP_ROWS))
+    arguments = _Prefill(
+        x.data_ptr(), weights.data.data_ptr(), weights.global_scale.data_ptr(), routing.ids.data_ptr(),
+        routing.experts.data_ptr(), routing.block_count.data_ptr(), router.data_ptr() if router is not None else 0,
+        out.data_ptr(), routing.rows, rows_per_token, weights.steps, row_tiles, weights.groups, weights.width,
+        int(out.shape[1]),
+    )  # fmt: skip
+    assert mode != SILU or int(out.shape[1]) == stored_width(weights)
+    launch(kernel, min(kernel.resident_blocks, routing.block_limit * row_tiles), arguments)

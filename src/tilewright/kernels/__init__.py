@@ -17,6 +17,7 @@ from tilewright.kernels.config import GroupedConfig
 from tilewright.kernels.layout import PackedWeights, pack, unpack
 from tilewright.kernels.moe import fused_moe, grouped_gemm, register_ops
 from tilewright.kernels.ops import moe_module, register_triton_op
+from tilewright.kernels.prefill import PrefillConfig
 from tilewright.kernels.triton_layout import TritonWeights, pack_triton, unpack_triton
 from tilewright.kernels.triton_moe import fused_moe_triton, grouped_gemm_triton
 from tilewright.kernels.triton_tiles import Tile, tile_of
@@ -24,6 +25,7 @@ from tilewright.kernels.triton_tiles import Tile, tile_of
 __all__ = [
     "GroupedConfig",
     "PackedWeights",
+    "PrefillConfig",
     "Tile",
     "TritonWeights",
     "choose",

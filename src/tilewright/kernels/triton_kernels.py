@@ -95,6 +95,18 @@ def _finish(
 
 
 @triton.jit
+def _place(tile, block, ids_of, expert_of, rows, topk, n, block_n: tl.constexpr, block_m: tl.constexpr):
+    """Of a tile: its expert, its routed rows, which of them are real (a block may not be full), their tokens, and its
+    rows of the matrix (past the last one, the last one again)."""
+    expert = tl.load(expert_of + block).to(tl.int64)
+    ids = tl.load(ids_of + block * block_m + tl.arange(0, block_m))
+    real = ids < rows
+    token = tl.where(real, ids // topk, 0).to(tl.int64)
+    row = tl.minimum(tile * block_n + tl.arange(0, block_n), n - 1)
+    return expert, ids, real, token, row
+
+
+@triton.jit
 def w4a16_kernel(
     x, codes, scales, factors, ids_of, expert_of, block_count, router, out,
     x_stride, rows, topk, n, k, steps, tiles,
@@ -112,11 +124,9 @@ def w4a16_kernel(
     block = tl.program_id(0) // tiles
     if block >= tl.load(block_count):
         return
-    expert = tl.load(expert_of + block).to(tl.int64)
-    ids = tl.load(ids_of + block * block_m + tl.arange(0, block_m))
-    real = ids < rows
-    token = tl.where(real, ids // topk, 0).to(tl.int64)
-    row = tl.minimum(tile * block_n + tl.arange(0, block_n), n - 1)
+    expert, ids, real, token, row = _place(
+        tile, block, ids_of, expert_of, rows, topk, n, block_n=block_n, block_m=block_m
+    )
     byte = tl.arange(0, block_k // 2)
     low_k = byte // 8 * 16 + byte % 8
     # Scales of one 128-value step lie together: [experts, steps, n, 8].
@@ -202,11 +212,9 @@ def w4a4_kernel(
     block = tl.program_id(0) // tiles
     if block >= tl.load(block_count):
         return
-    expert = tl.load(expert_of + block).to(tl.int64)
-    ids = tl.load(ids_of + block * block_m + tl.arange(0, block_m))
-    real = ids < rows
-    token = tl.where(real, ids // topk, 0).to(tl.int64)
-    row = tl.minimum(tile * block_n + tl.arange(0, block_n), n - 1)
+    expert, ids, real, token, row = _place(
+        tile, block, ids_of, expert_of, rows, topk, n, block_n=block_n, block_m=block_m
+    )
     byte = tl.arange(0, block_k // 2)
     group = tl.arange(0, block_k // 16)
     w_at = codes + expert * n * (steps * 64) + row.to(tl.int64)[:, None] * (steps * 64) + byte[None, :]

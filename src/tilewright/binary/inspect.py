@@ -305,9 +305,9 @@ def _report(
     verdict, hint = advice(files, asked.gpu) if asked.gpu is not None else (None, None)
     notes: list[str] = []
     if unreadable:
-        notes.append(
-            f"{len(unreadable):,} file{'' if len(unreadable) == 1 else 's'} could not be read{', and the verdict leaves them out' if asked.gpu else ''}."
-        )
+        noun = "file" if len(unreadable) == 1 else "files"
+        left_out = ", and the verdict leaves them out" if asked.gpu else ""
+        notes.append(f"{len(unreadable):,} {noun} could not be read{left_out}.")
     if len(cpus) > 1:
         notes.append(f"Host code for more than one processor: {', '.join(cpus)}.")
     return Report(

@@ -119,8 +119,6 @@ def _locked(path: Path, sweep: int) -> int:
     except OSError:
         with contextlib.suppress(OSError):
             os.close(handle)
-        msg = (
-            f"Sweep {sweep} of {shown(str(path))} is run by another process now; wait for it, or give another store."
-        )
+        msg = f"Sweep {sweep} of {shown(str(path))} is run by another process now; wait for it, or give another store."
         raise InputError("store", msg) from None
     return handle

@@ -18,10 +18,12 @@ from tilewright.bench.device import Device
 from tilewright.cli.main import invoke
 from tilewright.errors import InputError, MissingPartError
 from tilewright.hardware.names import resolve_gpu
+from tilewright.kernels.config import GroupedConfig
 from tilewright.report.schema import checker
 from tilewright.tune.layer import Layer, Problem
 from tilewright.tune.moe import NotWrittenError, Tuner, tune_moe
-from tilewright.tune.our_builds import default_build
+from tilewright.tune.order import machine_of
+from tilewright.tune.our_builds import default_build, other_kernels
 from tilewright.tune.run import Outcome
 from tilewright.tune.settings import Settings
 from tilewright.tune.trials import Trial, TrialStore
@@ -104,8 +106,9 @@ def test_our_kernels_builds_are_what_its_reader_finds(
     found = tuned_build("NVIDIA H200", 64, 512, 2048, 96 * 4, str(out))
     assert found is not None
     assert asdict(found) == build
+    h200 = machine_of(resolve_gpu("h200"))
     for tokens in (24, 96):  # that of few rows is none of the space
-        assert default_build(Problem(kernel="ours", layer=layer, tokens=tokens)) in asked_of(
+        assert default_build(Problem(kernel="ours", layer=layer, tokens=tokens), h200) in asked_of(
             tmp_path / "s.sqlite", tokens
         )
     assert any("At 1 tokens fused_moe runs another kernel" in note for note in document.notes)
@@ -224,3 +227,13 @@ def test_what_needs_measurements_is_refused_where_none_are_made(
     assert f"{more[0]} needs measurements" in capsys.readouterr().err
     assert invoke([*common, "--tp", "0"]) == 2
     assert "--tp" in capsys.readouterr().err
+
+
+def test_what_runs_untuned_is_that_of_the_gpu() -> None:
+    """Many rows an expert run on wgmma where there is one, on the grouped kernel elsewhere."""
+    problem = Problem(kernel="ours", layer=Layer(hidden=2048, inter=256, experts=8, topk=4, dtype="nvfp4"), tokens=512)
+    h200, blackwell = (machine_of(resolve_gpu(name)) for name in ("h200", "rtx-pro-6000-server"))
+    assert default_build(problem, h200) is None
+    assert default_build(problem, blackwell) == asdict(GroupedConfig(columns=4, blocks=4, warps=4, stages=3, units=4))
+    assert "At 512 tokens" in other_kernels([problem], h200)[0]
+    assert other_kernels([problem], blackwell) == []

@@ -5,22 +5,27 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from tilewright.kernels.choose import choose, row_by_row
+from tilewright.kernels.choose import Gpu, choose, row_by_row
 from tilewright.kernels.config import GroupedConfig
 from tilewright.tune.layer import Problem
+from tilewright.tune.order import Machine
 from tilewright.tune.space import Config
 
+HOPPER = 90
+"""The SM with wgmma."""
 
-def default_build(problem: Problem) -> Config | None:
-    """The config of the grouped kernel that the layer runs untuned; None where it runs another kernel."""
+
+def default_build(problem: Problem, machine: Machine) -> Config | None:
+    """The config of the grouped kernel that the layer runs untuned on `machine`; None where it runs another kernel."""
     rows, experts = problem.tokens * problem.layer.topk, problem.layer.experts
-    build = None if row_by_row(rows, experts) else choose(rows, experts)
+    build = None if row_by_row(rows, experts) else choose(rows, experts, Gpu(machine.sms, machine.sm == HOPPER))
     return dataclasses.asdict(build) if isinstance(build, GroupedConfig) else None
 
 
-def other_kernels(problems: Sequence[Problem]) -> list[str]:
+def other_kernels(problems: Sequence[Problem], machine: Machine) -> list[str]:
     """A note where the layer runs a kernel that is not searched here."""
-    others = [problem.tokens for problem in problems if problem.kernel == "ours" and default_build(problem) is None]
+    ours = [problem for problem in problems if problem.kernel == "ours"]
+    others = [problem.tokens for problem in ours if default_build(problem, machine) is None]
     if not others:
         return []
     counts = ", ".join(f"{count:,}" for count in others)

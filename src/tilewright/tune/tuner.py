@@ -92,17 +92,17 @@ class Tuner:
 
     def configs_of(self, problem: Problem) -> list[Config]:
         """Those of the space that can run, and what our kernel runs untuned."""
-        kept, untuned = self.pruned.kept, default_build(problem) if problem.kernel == "ours" else None
+        kept, machine = self.pruned.kept, self.ground.machine
+        untuned = default_build(problem, machine) if problem.kernel == "ours" else None
         if untuned is None or untuned in kept:
             return kept
-        machine = self.ground.machine
         against = reason_against(problem.kernel, problem.layer, untuned, machine.sm, machine.limit)
         return kept if against else [*kept, untuned]
 
     def hints(self, problem: Problem) -> list[Config]:
         """The entry of --start or what our kernel runs untuned, and what was best at the nearest numbers of tokens."""
         found = [nearest(self.starts, problem.tokens)] if self.starts else []
-        if problem.kernel == "ours" and (untuned := default_build(problem)) is not None:
+        if problem.kernel == "ours" and (untuned := default_build(problem, self.ground.machine)) is not None:
             found.append(untuned)
         for count in sorted(
             self.best, key=lambda count: abs(count / problem.tokens - 1) + abs(problem.tokens / count - 1)
@@ -137,5 +137,5 @@ class Tuner:
             "device_name": device.name if device else None, "driver": device.driver if device else None,
             "space": self.space(), "elapsed_s": round(time.monotonic() - self.begun, 3),
         }  # fmt: skip
-        notes = [*ground.notes, *other_kernels(self.problems), *fields.pop("notes", [])]
+        notes = [*ground.notes, *other_kernels(self.problems, ground.machine), *fields.pop("notes", [])]
         return TuneDocument(**common, **fields, notes=notes)

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from tilewright.errors import InputError
+from tilewright.libraries.flashinfer.baseline import read_baseline
+
 OVERFLOWS = '{"cutlass": "4.2.1", "arch": "sm120", "kind": "grouped", "a": "nvfp4", "tile": [128, 256, 128], '
 OVERFLOWS += '"fusion": "finalize"}\n'
 
@@ -80,3 +83,12 @@ def test_a_folder_that_may_not_be_listed_is_not_said_to_be_empty(
     refused(monkeypatch, tmp_path)
     done = cli("inspect", str(tmp_path))
     assert (done.code, "cannot be read: Permission denied" in done.err) == (2, True)
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no /dev/zero here")
+def test_a_device_that_never_ends_is_not_read_for_ever(cli: Any) -> None:
+    done = cli("plan", "--model", "GLM-5-NVFP4", "--gpu", "h200", "--gpus", "8", "--log", "/dev/zero")
+    assert (done.code, done.out) == (2, "")
+    assert "--log '/dev/zero' is a device" in done.err
+    with pytest.raises(InputError, match="larger than any report"):
+        read_baseline("/dev/zero")

@@ -35,10 +35,11 @@ def read_baseline(path: str) -> dict[str, str]:
     """
     former = None
     try:
-        file = Path(path)
-        if file.stat().st_size > MAX_BASELINE:
-            raise InputError("baseline", f"--baseline: {shown(path)} is larger than any report.")
-        former = msgspec.json.decode(file.read_bytes(), type=_Former)
+        with Path(path).open("rb") as stream:  # a device has no size: what is read is what counts
+            data = stream.read(MAX_BASELINE + 1)
+        if len(data) > MAX_BASELINE:
+            raise InputError("baseline", f"--baseline: {shown(path)} is larger than any report; give one of ours.")
+        former = msgspec.json.decode(data, type=_Former)
     except OSError as error:
         raise InputError("baseline", f"--baseline: {shown(path)} cannot be read: {error.strerror}.") from None
     except (ValueError, RecursionError, msgspec.MsgspecError):

@@ -6,6 +6,7 @@ import gzip
 import json
 import signal
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,25 @@ def flashinfer_062() -> Path:
     if not found:
         pytest.skip("the FlashInfer 0.6.2 wheel is not in .cache/wheels (no network?)")
     return found[0]
+
+
+@lru_cache(maxsize=1)
+def _no_nvcc() -> str | None:
+    """Why nothing can be compiled here; None where it can."""
+    from tilewright.errors import TilewrightError
+    from tilewright.probe.compiler import find_nvcc
+
+    try:
+        find_nvcc()
+    except TilewrightError as error:
+        return str(error)
+    return None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests marked `compiler` are skipped where there is none."""
+    if item.get_closest_marker("compiler") is not None and (why := _no_nvcc()) is not None:
+        pytest.skip(why)
 
 
 class CliResult:

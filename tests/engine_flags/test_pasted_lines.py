@@ -150,3 +150,9 @@ def test_a_release_that_is_not_packaged_is_named(cli: Any) -> None:
     got = cli(*asked, "0.20.5")
     assert "0.20.5 is not packaged: this is 0.17.0" in got.out + got.err
     assert "not packaged" not in cli(*asked, "0.17.0").out
+
+
+def test_an_empty_line_is_said_to_be_empty(cli: Any) -> None:
+    result = cli("flags", "vllm", "--check-launch", "")
+    assert (result.code, result.out) == (2, "")
+    assert result.err == "tilewright: --check-launch is empty; give a file or a line.\n"

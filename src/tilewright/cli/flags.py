@@ -183,6 +183,8 @@ def _command(given: str, option: str) -> str:
     from tilewright.errors import InputError, shown
     from tilewright.libraries.engine_flags.command_line import MAX_COMMAND
 
+    if not given:
+        raise InputError(option.replace("-", "_"), f"--{option} is empty; give a file or a line.")
     if " " in given or "\0" in given:
         return given
     try:

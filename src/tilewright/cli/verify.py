@@ -100,11 +100,10 @@ def command(
         check_new(bundle, force=force)
     output = Output(as_json, quiet)
     device = None if build_only else find_device(index)
-    compiler = find_nvcc(nvcc)
     trees, scatter = open_headers(roots or ((library,) if library else ()), extensions)
     plans, named = _plans(given, source, library, op, only, trees, device)
     settings = Settings(
-        compiler=compiler,
+        compiler=find_nvcc(nvcc),
         extensions=scatter,
         jobs=jobs or cores(),
         timeout_s=build_timeout,

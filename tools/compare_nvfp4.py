@@ -1,6 +1,6 @@
 """Time our NVFP4 grouped GEMMs beside what else the machine has, in one run, each answer checked first.
 
-    python tools/compare_nvfp4.py --layers glm-5-tp8,glm-5-ep8 --tokens 1,16,64,1024,4096 --seconds 200 --out DIR
+    python tools/compare_nvfp4.py --layers GLM-5:tp8,GLM-5:ep8 --tokens 1,16,64,1024,4096 --seconds 200 --out DIR
 
 Needs a GPU and the extra `kernels`. Peers: humming-kernels where installed, with its own choice of config (indexed and
 grouped), and torch's grouped_mm on the same weights as bf16. The same random checkpoint tensors for all; the experts'
@@ -26,6 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
 import torch
 
+from tilewright.bench.reference import error
+from tilewright.bench.shapes import moe_shard
 from tilewright.errors import TilewrightError
 from tilewright.kernels import reference
 from tilewright.kernels.choose import chosen_build, row_by_row
@@ -35,21 +37,9 @@ from tilewright.kernels.launch import grouped, route
 from tilewright.kernels.layout import PackedWeights, pack
 from tilewright.kernels.moe import gpu_of
 from tilewright.kernels.prefill import PrefillConfig, grouped_prefill, permuted
+from tilewright.models.names import resolve_model
 from tilewright.tune.build import use_cubin_cache
 
-LAYERS = {
-    "glm-5-tp8": (256, 6144, 256, 8),
-    "glm-5-ep8": (32, 6144, 2048, 1),
-    "deepseek-v3-tp8": (256, 7168, 256, 8),
-    "deepseek-v3-ep8": (32, 7168, 2048, 1),
-    "qwen3-235b-tp8": (128, 4096, 192, 8),
-    "qwen3-235b-ep8": (16, 4096, 1536, 1),
-    "gpt-oss-120b-ep8": (16, 2880, 2880, 1),
-}
-"""Experts on the GPU, hidden, inter of the shard, experts a token goes to (`tilewright models`). With EP8 a token of
-eight experts has one on this GPU on average: so many rows, each of one expert."""
-COLD_BYTES = 260_000_000
-"""Between two uses of the same weights: four times an H200's L2."""
 CALLS, MANY_TOKENS = (8, 40), 1024
 REPLAYS, FEW_REPLAYS = 9, 5
 SEED = 3
@@ -89,15 +79,16 @@ class Problem:
 
 
 def problems(layer: str, tokens: list[int]) -> Iterator[list[Problem]]:
-    experts, hidden, inter, topk = LAYERS[layer]
-    for matrix, n, k in (("w13", 2 * inter, hidden), ("w2", hidden, inter)):
-        yield [Problem(layer, matrix, experts, n, k, topk, count) for count in tokens]
-
-
-def deviation(out: Any, want: Any) -> tuple[float, float]:
-    """(largest deviation over the largest value, norm of the deviation over the norm)."""
-    difference = out.float() - want
-    return float(difference.abs().max() / want.abs().max()), float(difference.norm() / want.norm())
+    """The two GEMMs of `layer`, MODEL:tpN or MODEL:epN, for each number of tokens."""
+    name, _, split = layer.partition(":")
+    tp, ep = (int(split[2:]) if split.startswith(kind) else 1 for kind in ("tp", "ep"))
+    shards, _ = moe_shard(resolve_model(name), tokens, tp=tp, ep=ep, dtype="nvfp4")
+    for matrix in ("w13", "w2"):
+        group: list[Problem] = []
+        for it in shards:
+            n, k = (2 * it.inter, it.hidden) if matrix == "w13" else (it.hidden, it.inter)
+            group.append(Problem(layer, matrix, it.experts, n, k, it.topk, it.tokens))
+        yield group
 
 
 def seconds(call: Call, calls: int, replays: int) -> float:
@@ -159,15 +150,15 @@ class Case:
         self.out.fill_(float("nan"))
         got = call(0)
         torch.cuda.synchronize()
-        worst, norm = deviation(answer(self.out if got is None else got), self.want)
+        apart = error(answer(self.out if got is None else got), self.want)
         time_s = seconds(call, self.calls, self.replays)
         p = self.problem
         return {
             "time_s": time_s,
             "bytes_per_s": self.touched / time_s,
             "flop_per_s": 2 * p.rows * p.n * p.k / time_s,
-            "error_max": worst,
-            "error_norm": norm,
+            "error_max": apart.largest,
+            "error_norm": apart.norm,
         }
 
 
@@ -282,9 +273,14 @@ def summed(case: Case, build: DecodeConfig) -> dict[str, Any]:
 
     call(0)
     torch.cuda.synchronize()
-    worst, norm = deviation(out, want)
+    apart = error(out, want)
     time_s = seconds(call, case.calls, case.replays)
-    return {"time_s": time_s, "bytes_per_s": case.touched / time_s, "error_max": worst, "error_norm": norm}
+    return {
+        "time_s": time_s,
+        "bytes_per_s": case.touched / time_s,
+        "error_max": apart.largest,
+        "error_norm": apart.norm,
+    }
 
 
 def table(records: list[dict[str, Any]]) -> str:
@@ -343,8 +339,8 @@ def compare(problem: Problem, tensors: Any, packs: Any, layers: Any, dense: Any,
     def keep(name: str, work: Callable[[], dict[str, Any]]) -> None:
         try:
             results[name] = work()
-        except (TilewrightError, RuntimeError, ValueError, TypeError, AttributeError, KeyError) as error:
-            results[name] = {"fault": str(error)[:300]}
+        except (TilewrightError, RuntimeError, ValueError, TypeError, AttributeError, KeyError) as fault:
+            results[name] = {"fault": str(fault)[:300]}
 
     for kind in ("indexed", "grouped") if layers else ():
         keep(f"humming {kind}", lambda kind=kind: case.timed(*humming(case, layers, kind)))
@@ -362,13 +358,18 @@ def compare(problem: Problem, tensors: Any, packs: Any, layers: Any, dense: Any,
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layers", default="glm-5-tp8,glm-5-ep8", help=", ".join(LAYERS))
+    parser.add_argument("--layers", default="GLM-5:tp8,GLM-5:ep8", help="MODEL:tpN or MODEL:epN, ...")
     parser.add_argument("--tokens", default="1,4,16,64,128,256,512,1024,4096")
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--search", action="store_true", help="time every build worth a look, not only the chosen one")
     parser.add_argument("--dense", action="store_true", help="torch's grouped_mm in bf16, too")
     options = parser.parse_args()
+    try:
+        counts = [int(count) for count in options.tokens.split(",")]
+        groups = [group for layer in options.layers.split(",") for group in problems(layer, counts)]
+    except (ValueError, TilewrightError) as fault:
+        parser.error(str(fault))
     end = time.monotonic() + options.seconds
     torch.backends.cuda.matmul.allow_tf32 = False
     try:
@@ -378,8 +379,6 @@ def main() -> None:
     about = {"device": torch.cuda.get_device_name(0), "torch": torch.__version__, "humming": humming_version}
     records: list[dict[str, Any]] = []
     options.out.mkdir(parents=True, exist_ok=True)
-    counts = [int(count) for count in options.tokens.split(",")]
-    groups = [group for layer in options.layers.split(",") for group in problems(layer, counts)]
     use_cubin_cache()
     for done, group in enumerate(groups):
         # Each matrix has its share of the time that is left.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
@@ -21,6 +22,8 @@ from tilewright.collectives.model import (
 )
 from tilewright.collectives.roots import CutlassRoot
 from tilewright.collectives.tree import SourceTree, printable
+
+T = TypeVar("T", BuilderRef, RefusedBy, Requirement)
 
 __all__ = ["Survey", "index_of", "schedule_tags", "survey"]
 
@@ -107,13 +110,7 @@ def _placed(index: Index, root: CutlassRoot, number: int) -> Index:
     prefix = f"{include}/" if include else ""
     copies = [f"{printable(copy)}/" if copy else "" for copy in root.copies]
 
-    def builders(refs: Iterable[BuilderRef]) -> tuple[BuilderRef, ...]:
-        return tuple(put(ref, file=prefix + ref.file) for ref in refs)
-
-    def refused(refs: Iterable[RefusedBy]) -> tuple[RefusedBy, ...]:
-        return tuple(put(ref, file=prefix + ref.file) for ref in refs)
-
-    def requires(items: Iterable[Requirement]) -> tuple[Requirement, ...]:
+    def moved(items: Iterable[T]) -> tuple[T, ...]:
         return tuple(put(item, file=prefix + item.file) for item in items)
 
     return put(
@@ -122,8 +119,8 @@ def _placed(index: Index, root: CutlassRoot, number: int) -> Index:
             put(
                 item,
                 file=prefix + item.file,
-                builders=builders(item.builders),
-                requires=requires(item.requires),
+                builders=moved(item.builders),
+                requires=moved(item.requires),
                 copies=tuple(copy + item.file for copy in copies),
                 note=item.note if item.builders else _unbuilt(item),
                 tree=number,
@@ -134,8 +131,8 @@ def _placed(index: Index, root: CutlassRoot, number: int) -> Index:
             put(
                 tag,
                 file=prefix + tag.file,
-                builders=builders(tag.builders),
-                refused=refused(tag.refused),
+                builders=moved(tag.builders),
+                refused=moved(tag.refused),
                 note=_tag_note(tag),
                 tree=number,
             )

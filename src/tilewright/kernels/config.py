@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tilewright.kernels.layout import GROUP_ROWS
+from tilewright.kernels.layout import CHUNK_BYTES, GROUP_ROWS
 
 ROWS_A_BLOCK = 16
 TOKENS_A_COLUMN = 8
 _X_ROW_BYTES = 128 * 2 + 64
-_CHUNK_BYTES = 4608
 _STATIC_BYTES = 128
 """Shared memory that the compiler adds (the flag of the last arrival, aligned), by ptxas."""
+
+
+def macros(values: Mapping[str, int]) -> tuple[str, ...]:
+    """Compiler options that set the compile-time parameters TW_* of a kernel."""
+    return tuple(f"-DTW_{name}={value}" for name, value in values.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,7 @@ class GroupedConfig:
     @property
     def shared_bytes(self) -> int:
         """Dynamic shared memory."""
-        return self.stages * (self.tile_rows // GROUP_ROWS * _CHUNK_BYTES + self.block_rows * _X_ROW_BYTES)
+        return self.stages * (self.tile_rows // GROUP_ROWS * CHUNK_BYTES + self.block_rows * _X_ROW_BYTES)
 
     @property
     def legal(self) -> bool:
@@ -64,4 +69,4 @@ class GroupedConfig:
             "NT": self.columns, "MI": self.blocks, "WARPS": self.warps, "STAGES": self.stages, "MODE": mode,
             "MIN_UNITS": self.units,
         }  # fmt: skip
-        return tuple(f"-DTW_{name}={value}" for name, value in names.items())
+        return macros(names)

@@ -6,6 +6,7 @@ import ctypes
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.kernels.config import macros
 from tilewright.kernels.launch import PLAIN, launch, load_kernel
 from tilewright.kernels.layout import GROUP_ROWS, PackedWeights
 from tilewright.kernels.parts import torch_module
@@ -41,7 +42,7 @@ class DecodeConfig:
     def defines(self, mode: int) -> tuple[str, ...]:
         """Compiler options of this build."""
         names = {"MI": self.blocks, "WARPS": self.warps, "STAGES": self.stages, "MODE": mode}
-        return tuple(f"-DTW_{name}={value}" for name, value in names.items())
+        return macros(names)
 
 
 class _Decode(ctypes.Structure):

@@ -6,8 +6,9 @@ import ctypes
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tilewright.kernels.config import macros
 from tilewright.kernels.launch import PLAIN, SILU, Routing, launch, load_kernel
-from tilewright.kernels.layout import GROUP_ROWS, STEP_K, PackedWeights
+from tilewright.kernels.layout import CHUNK_BYTES, GROUP_ROWS, STEP_K, PackedWeights
 from tilewright.kernels.parts import torch_module
 
 WARPGROUP: Final = 128
@@ -19,7 +20,6 @@ STORED_ROWS: Final = 128
 """Columns to which the middle of a layer is padded: a step of K of the next GEMM."""
 MAX_TOKENS: Final = 144
 """Widest tile: beyond it ptxas (CUDA 13.0) finds no registers for two widths and serialises the MMAs."""
-_CHUNK_BYTES: Final = 4608
 _COPY_TOKENS: Final = 32
 _ROW_PADDING: Final = 16
 """Bytes behind a staged row: neighbouring rows start in other banks."""
@@ -48,7 +48,7 @@ class PrefillConfig:
     @property
     def shared_bytes(self) -> int:
         """Dynamic shared memory: the ring, what stages a store (the wider of the modes'), and the ring's alignment."""
-        ring = self.stages * (2 * self.tokens * STEP_K + TILE_ROWS // GROUP_ROWS * _CHUNK_BYTES)
+        ring = self.stages * (2 * self.tokens * STEP_K + TILE_ROWS // GROUP_ROWS * CHUNK_BYTES)
         return ring + _COPY_TOKENS * (2 * TILE_ROWS + 2 * _ROW_PADDING) + _RING_ALIGNMENT
 
     @property
@@ -62,7 +62,7 @@ class PrefillConfig:
     def defines(self, mode: int) -> tuple[str, ...]:
         """Compiler options of this build."""
         names = {"BT": self.tokens, "NARROW": self.narrow, "STAGES": self.stages, "MODE": mode}
-        return tuple(f"-DTW_{name}={value}" for name, value in names.items())
+        return macros(names)
 
 
 class _Prefill(ctypes.Structure):

@@ -263,7 +263,8 @@ def errors() -> str:
     lines = [
         "# Exit codes and errors", "", MADE, "", "| exit code | |", "|---|---|", "| 0 | Done. |",
         "| 1 | The answer to `--check` is no. |", "| 2 | Bad input; one sentence on stderr says what to give. |",
-        "| 3 | A missing optional part; the sentence names the extra that brings it. |", "",
+        "| 3 | A missing optional part; the sentence names the extra that brings it. |",
+        "| 130 | Stopped by Ctrl-C; in general 128 + the number of the signal that ended it. |", "",
         "A kernel that does not fit is no error but a verdict. `TILEWRIGHT_DEBUG=1` shows the traceback of an error.",
         "", "| exception | exit code | |", "|---|---|---|",
     ]  # fmt: skip

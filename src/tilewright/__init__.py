@@ -5,12 +5,12 @@ The public names below are imported on first use, so that `import tilewright` st
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from tilewright._version import __version__
 
+TYPE_CHECKING = False  # `typing` takes 10 ms to import; checkers know the name
 if TYPE_CHECKING:
+    from typing import Any
+
     from tilewright import plan
     from tilewright.cost.predict import predict
     from tilewright.cutlass.budget import Budget, Field, Fix
@@ -115,6 +115,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
     home = _HOME.get(name)
     if name == "plan":  # the package of that name is the function too: see its docstring
         return import_module("tilewright.plan")

@@ -139,7 +139,7 @@ def test_nothing_is_written_when_a_rule_fails(cli: Any, tmp_path: Path, monkeypa
     broken = registry.Rule(id="x", looks_at="y", run=fail)
     monkeypatch.setattr("tilewright.plan.make.rules", lambda: (broken,))
     result = cli(*BASE, "--out", str(tmp_path))
-    assert result.code == 2
+    assert result.code == 130
     assert list(tmp_path.iterdir()) == []
 
 

@@ -163,7 +163,7 @@ def test_interrupted_it_stops_its_server_and_says_how_to_go_on(tmp_path: Path, n
                 break
         process.send_signal(number)
         rest = process.stderr.read()
-    assert process.returncode == 2
+    assert process.returncode == -number
     assert rest.strip().splitlines()[-1].endswith("Go on with --resume."), rest
     assert "Traceback" not in rest, rest
     assert left_running(str(tmp_path)) == []

@@ -1,6 +1,7 @@
-"""Entry point: finds the command, runs it, and turns every error into one sentence and an exit code.
+"""The command line: finds the command, runs it, and turns every error into one sentence and an exit code.
 
-Exit codes (DESIGN 4.1): 0 done, 1 the answer to a `--check` is "no", 2 bad input, 3 a missing optional part.
+Exit codes (DESIGN 4.1): 0 done, 1 the answer to a `--check` is "no", 2 bad input, 3 a missing optional part; 128 + the
+signal's number where Ctrl-C (130) or another signal ended it. The program starts in `tilewright.__main__`.
 """
 
 from __future__ import annotations
@@ -8,15 +9,18 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 
 from tilewright._version import __version__
 from tilewright.cli.registry import COMMANDS
 from tilewright.errors import TilewrightError, nearest
+from tilewright.stopped import STOPPED, StoppedError
 
 EXIT_BAD_INPUT = 2
+STOPPED_BY: Final = {128 + number: number for number in (1, 2, 15)}
+"""Exit codes of a run that SIGHUP, SIGINT or SIGTERM ended -> the signal (POSIX numbers)."""
 
 
 class ClosedPipeError(Exception):
@@ -80,6 +84,18 @@ def _say(msg: str) -> None:
         print(line.encode("ascii", "backslashreplace").decode(), file=sys.stderr)
 
 
+def _stopped(error: BaseException) -> int:
+    """Say that a signal ended the run; its exit code. click turns Ctrl-C into an Abort of which it is the cause."""
+    by = error.__cause__ if isinstance(error, click.Abort) else error
+    if isinstance(by, EOFError):
+        _say("The input ended before the answer was given.")
+        return EXIT_BAD_INPUT
+    found = by if isinstance(by, StoppedError) else StoppedError()
+    named = {1: "SIGHUP", 2: "Ctrl-C", 15: "SIGTERM"}.get(found.number, f"signal {found.number}")
+    _say(found.msg or STOPPED.format(named))
+    return 128 + found.number
+
+
 def _silence_stdout() -> None:
     """Point stdout at nothing, so that the interpreter's last flush cannot fail on a closed pipe."""
     devnull = os.open(os.devnull, os.O_WRONLY)
@@ -125,9 +141,8 @@ def invoke(args: list[str] | None = None) -> int:
             raise
         _say(error.msg)
         return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        _say("Stopped by Ctrl-C; nothing was left half-written.")
-        return EXIT_BAD_INPUT
+    except (KeyboardInterrupt, click.Abort) as error:
+        return _stopped(error)
     except ClosedPipeError:
         # Whoever reads it has enough (`| head`), which is no error; a --check without its answer is no yes.
         _silence_stdout()
@@ -155,5 +170,7 @@ def invoke(args: list[str] | None = None) -> int:
 
 
 def run() -> NoReturn:
-    """Console entry point."""
-    sys.exit(invoke())
+    """The console entry point of installations from before it was `tilewright.__main__:run`, which it calls."""
+    from tilewright.__main__ import run as start
+
+    start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from signal import SIGINT
 from typing import TYPE_CHECKING
 
 import click
@@ -143,13 +144,14 @@ def command(
 
 def _swept(sweep: object, question: Question) -> SweepDocument:
     """The sweep; Ctrl-C says how to go on."""
-    from tilewright.errors import TilewrightError
+    from tilewright.stopped import StoppedError
 
     try:
         return sweep(question)  # type: ignore[operator]
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         msg = "Stopped; no server is left running, and what was measured is kept. Go on with --resume."
-        raise TilewrightError(msg) from None
+        number = stop.number if isinstance(stop, StoppedError) else SIGINT
+        raise StoppedError(number, msg) from None
 
 
 def _gpu(name: str | None, gpus: int | None) -> str | None:

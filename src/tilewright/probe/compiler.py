@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from tilewright.errors import InputError, MissingPartError, ToolError, shown
+from tilewright.stopped import StoppedError
 
 __all__ = ["MINIMUM", "Compiler", "Finished", "Stopped", "find_nvcc", "kill_all", "run"]
 
@@ -120,9 +121,9 @@ def stoppable() -> Generator[None, None, None]:
             signal.signal(signal.SIGTERM, before)
 
 
-def _interrupt(*_: object) -> NoReturn:
+def _interrupt(number: int, _frame: object) -> NoReturn:
     """SIGTERM ends a run as Ctrl-C does."""
-    raise KeyboardInterrupt
+    raise StoppedError(number)
 
 
 def run(command: Sequence[str], cwd: Path, timeout_s: float) -> Finished:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from tilewright.errors import InputError, ToolError, shown
+from tilewright.stopped import StoppedError
 from tilewright.sweep.document import Run, SweepDocument
 from tilewright.sweep.engines import HOST, Installed, check_space, find_engine
 from tilewright.sweep.free_port import port_free
@@ -145,11 +146,11 @@ def _terminable() -> Generator[None]:
         yield
         return
 
-    def stop(_number: int, _frame: object) -> None:
+    def stop(number: int, _frame: object) -> None:
         # What it interrupts (a loop in the making, a request) complains when it is taken down; it has no news.
         sys.unraisablehook = lambda _: None
         warnings.simplefilter("ignore")
-        raise KeyboardInterrupt
+        raise StoppedError(number)
 
     heard = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
     before = {number: signal.signal(number, stop) for number in heard}

@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from tilewright._version import __version__
+from tilewright.cli.arguments import misplaced
 from tilewright.cli.registry import COMMANDS
 from tilewright.errors import TilewrightError, nearest
 from tilewright.stopped import STOPPED, StoppedError
@@ -54,7 +55,13 @@ class LazyGroup(click.Group):
             known = ", ".join(near or COMMANDS)
             msg = f"There is no command {args[0][:80]!r}; the nearest are: {known}."
             raise click.UsageError(msg, ctx)
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None and name is not None:
+            wrong = misplaced(command, rest, name)
+            if wrong is not None:
+                path, msg = wrong
+                raise click.UsageError(msg, click.Context(command, ctx, path))
+        return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -25,6 +25,11 @@ CALLS = {
         "cutlass_scaled_mm": ["vllm/_custom_ops.py"],
         "cutlass_scaled_fp4_mm": ["vllm/_custom_ops.py"],
         "fused_experts": ["vllm/model_executor/layers/fused_moe/fused_moe.py"],
+        "fused_marlin_moe": [
+            "vllm/model_executor/layers/fused_moe/experts/marlin_moe.py",
+            "vllm/model_executor/layers/fused_moe/fused_marlin_moe.py",
+        ],
+        "prepare_nvfp4_moe_layer_for_marlin": ["vllm/model_executor/layers/quantization/utils/marlin_utils_fp4.py"],
         "set_current_vllm_config": ["vllm/config/vllm.py", "vllm/config/__init__.py", "vllm/config.py"],
     },
     "sglang": {

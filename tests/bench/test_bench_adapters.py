@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from tilewright.bench.backends import backend
-from tilewright.bench.backends.base import UnsupportedError, accepted, entry
+from tilewright.bench.backends.base import UnsupportedError, accepted, answers_checked, entry
 from tilewright.bench.job import Job
 from tilewright.bench.problem import GemmProblem, MoeProblem, Problem, as_dict, kind_of
 
@@ -30,6 +31,7 @@ PROBLEMS: list[tuple[str, str, Problem]] = [
     ("vllm", "fused_experts", MoeProblem(**LAYER, dtype="bf16")),
     ("sglang", "fused_experts_impl", MoeProblem(**LAYER, dtype="bf16")),
 ]
+MARLIN = ("vllm", "fused_marlin_moe", MoeProblem(**LAYER, dtype="nvfp4"))
 BLACKWELL = SimpleNamespace(bfloat16="bf16", cuda=SimpleNamespace(get_device_capability=lambda: (10, 0)))
 
 
@@ -190,6 +192,46 @@ class Calls:
         gate, up = w1.chunk(2, 1)
         return self._layer(hidden_states, gate, up, w2, topk_weights, topk_ids)
 
+    def prepare_nvfp4_moe_layer_for_marlin(
+        self, layer: Any, w13: Any, w13_scale: Any, w13_scale_2: Any, w2: Any, w2_scale: Any, w2_scale_2: Any,
+        is_act_and_mul: bool,
+    ) -> Any:  # fmt: skip
+        """The layer's own sizes must be those of the tensors; nothing is repacked."""
+        assert is_act_and_mul
+        n, k = layer.intermediate_size_per_partition, layer.hidden_size
+        assert list(w13.shape) == [layer.num_experts, 2 * n, k // 2]
+        assert list(w2.shape) == [layer.num_experts, k, n // 2]
+        layer.workspace = "workspace"
+        return w13, w13_scale, w13_scale_2, w2, w2_scale, w2_scale_2
+
+    def fused_marlin_moe(
+        self, hidden_states: Any, w1: Any, w2: Any, bias1: Any, bias2: Any, w1_scale: Any, w2_scale: Any,
+        topk_weights: Any, topk_ids: Any, quant_type_id: int, global_scale1: Any, global_scale2: Any, workspace: Any,
+    ) -> Any:  # fmt: skip
+        assert (bias1, bias2, quant_type_id, workspace) == (None, None, 77, "workspace")
+        both, down = (
+            self.torch.stack([matrix(self.torch, codes[i], scales[i]) * factor[i] for i in range(len(codes))])
+            for codes, scales, factor in ((w1, w1_scale, global_scale1), (w2, w2_scale, global_scale2))
+        )
+        return self.fused_experts(hidden_states, both, down, topk_weights, topk_ids)
+
+    @property
+    def scalar_types(self) -> Any:
+        return SimpleNamespace(float4_e2m1f=SimpleNamespace(id=77))
+
+    @contextmanager
+    def autotune(self, tune_mode: bool) -> Any:
+        assert tune_mode
+        self.tuning = True
+        yield
+        self.tuning = False
+
+    def transform_sf_into_required_layout(self, sf: Any, mn: int, k: int, recipe: Any, is_sfa: bool) -> Any:
+        """The shapes that DeepGEMM checks (csrc/utils/layout.hpp, check_sf_layout)."""
+        rows = recipe[0] if is_sfa else recipe[1]
+        assert list(sf.shape) == [-(-mn // rows), -(-k // recipe[2])]
+        return sf
+
     def fused_experts_impl(
         self, hidden_states: Any, w1: Any, w2: Any, topk_weights: Any, topk_ids: Any, inplace: bool = True
     ) -> Any:
@@ -226,6 +268,7 @@ class Calls:
 
 NUMERIC = [
     *PROBLEMS,
+    MARLIN,
     ("sglang", "fp8_scaled_mm", GemmProblem(**GEMM, dtype="fp8")),
     ("deep_gemm", "fp8_gemm_nt", GemmProblem(**GEMM, dtype="fp8")),
     ("deep_gemm", "bf16_gemm_nt", GemmProblem(**GEMM, dtype="bf16")),
@@ -241,14 +284,19 @@ def test_operands_mean_what_the_call_is_documented_to_take(
 
     module = f"tilewright.bench.backends.{name}"
     backend(name)
-    monkeypatch.setattr(f"{module}.entry", lambda *_: getattr(Calls(torch), call))
+    calls = Calls(torch)
+
+    def found(_: str, *places: str) -> Any:
+        """The first place whose name the stand-ins have, as `entry` finds it in a package."""
+        names = [place.partition(":")[2] for place in places]
+        return next(getattr(calls, each) for each in names if hasattr(calls, each))
+
+    monkeypatch.setattr(f"{module}.entry", found)
     monkeypatch.setattr(f"{module}.gemm_operands", lambda t, p, _: operands.gemm_operands(t, p, "cpu"))
     if kind_of(problem) == "moe":
         monkeypatch.setattr(f"{module}.moe_operands", lambda t, p, _: operands.moe_operands(t, p, "cpu"))
     if name == "vllm":
-        from contextlib import nullcontext
-
-        monkeypatch.setattr(f"{module}.settings", nullcontext)
+        monkeypatch.setattr(f"{module}.settings", lambda: None)
     if name == "sglang":
         monkeypatch.setattr(f"{module}.configure", lambda: None)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (10, 0))
@@ -258,6 +306,57 @@ def test_operands_mean_what_the_call_is_documented_to_take(
     apart = prepared.check()
     assert apart.right(kind_of(problem))
     assert prepared.config["call"] == call
+    assert prepared.config.get("tuned", True)
+
+
+def test_what_the_first_call_wrote_does_not_make_the_last_one_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    out = torch.empty(4, 4)
+    calls = [lambda: out.fill_(2.0), lambda: out]
+    assert not answers_checked(calls, lambda: torch.full((4, 4), 2.0), torch)().right("gemm")
+    assert answers_checked(calls[:1], lambda: torch.full((4, 4), 2.0), torch)().right("gemm")
+
+
+def test_marlin_is_called_as_every_release_that_repacks_nvfp4_for_it_takes_it(reach: Any) -> None:
+    able = [calls for calls in CALLS["vllm"].values() if calls["prepare_nvfp4_moe_layer_for_marlin"]]
+    assert len(able) >= 4
+    repacked = {"layer", "w13", "w13_scale", "w13_scale_2", "w2", "w2_scale", "w2_scale_2", "is_act_and_mul"}
+    for calls in able:
+        assert set(calls["prepare_nvfp4_moe_layer_for_marlin"]["parameters"]) == repacked
+        both = [*repacked, *calls["fused_marlin_moe"]["parameters"]]
+        call = stand_in(list(dict.fromkeys(both)), "fused_marlin_moe")
+        call.float4_e2m1f = SimpleNamespace(id=1)
+        with pytest.raises(ReachedError):
+            reach(*MARLIN[::2], call)
+
+
+def test_deep_gemm_says_where_it_has_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tilewright.bench.backends import deep_gemm
+
+    def nowhere(*_: Any) -> None:
+        raise RuntimeError("Assertion error (csrc/apis/gemm.hpp:120): Unsupported architecture or scaling factor types")
+
+    def broken(*_: Any) -> None:
+        raise RuntimeError("CUDA error")
+
+    with pytest.raises(UnsupportedError, match="no kernel for this GPU"):
+        deep_gemm._told(nowhere)()
+    with pytest.raises(RuntimeError, match="CUDA error"):
+        deep_gemm._told(broken)()
+
+
+def test_sglang_is_given_a_group_of_one_where_it_asks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tilewright.bench.backends import sglang
+
+    given: dict[str, Any] = {}
+    places = {
+        "ServerArgs": lambda model_path: model_path, "set_global_server_args_for_scheduler": lambda _: None,
+        "get_parallel": lambda: SimpleNamespace(override_permanently=given.update),
+    }  # fmt: skip
+    monkeypatch.setattr(sglang, "entry", lambda _, place: places[place.partition(":")[2]])
+    sglang.configure.__wrapped__()
+    assert given["tp_group"].world_size == 1
 
 
 def test_a_release_without_the_call_is_refused_and_the_process_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """FlashInfer's kernels through its public calls: mm_bf16, bmm_fp8, mm_fp4 and cutlass_fused_moe.
 
-Written against the sources of 0.6.2 to 0.7.4 and not run. They compile themselves on first use, which can take longer
-than the default --time-limit.
+Written against the sources of 0.6.2 to 0.7.4 and not run. They compile themselves on first use, and are tuned for the
+problem before they are timed, as engines do at start-up: both can take longer than the default --time-limit.
 """
 
 from __future__ import annotations
@@ -44,6 +44,17 @@ def _call(name: str) -> Any:
     return entry(PACKAGE, f"flashinfer:{name}", f"flashinfer.gemm:{name}", f"flashinfer.fused_moe:{name}")
 
 
+def tuned(call: Any) -> bool:
+    """Let FlashInfer's autotuner try its tactics on `call`, which later calls of these sizes take; whether it could."""
+    try:
+        autotune = entry(PACKAGE, "flashinfer:autotune", "flashinfer.autotuner:autotune")
+    except UnsupportedError:
+        return False
+    with autotune(True):
+        call()
+    return True
+
+
 def _gemm(problem: GemmProblem, torch: Any, copies: int) -> Prepared:
     capability = torch.cuda.get_device_capability()
     out_dtype = torch.bfloat16
@@ -53,14 +64,17 @@ def _gemm(problem: GemmProblem, torch: Any, copies: int) -> Prepared:
         more = accepted(call, PACKAGE, ("a", "b"), {"backend": "auto"})
         o = gemm_operands(torch, problem, "cuda")
         calls = [lambda w=w: call(a=o.x, b=w.t(), **more) for w in copied(o.w, copies)]
-        return Prepared(calls, answers_checked(calls, lambda: gemm_answer(torch, o), torch), {"call": "mm_bf16"})
+        config = {"call": "mm_bf16", "tuned": tuned(calls[0])}
+        return Prepared(calls, answers_checked(calls, lambda: gemm_answer(torch, o), torch), config)
     if problem.dtype == "fp8":
+        needs(capability, (8, 9), "FP8")
         call = _call("bmm_fp8")
         more = accepted(call, PACKAGE, ("A", "B", "A_scale", "B_scale", "dtype"), {"backend": "auto"})
         o = gemm_operands(torch, problem, "cuda")
         scales = {"A_scale": o.x_scale, "B_scale": o.w_scale, "dtype": out_dtype, **more}
         calls = [lambda w=w: call(A=o.x[None], B=w[None].transpose(1, 2), **scales)[0] for w in copied(o.w, copies)]
-        return Prepared(calls, answers_checked(calls, lambda: gemm_answer(torch, o), torch), {"call": "bmm_fp8"})
+        config = {"call": "bmm_fp8", "tuned": tuned(calls[0])}
+        return Prepared(calls, answers_checked(calls, lambda: gemm_answer(torch, o), torch), config)
     needs(capability, BLACKWELL, "FlashInfer's mm_fp4")
     call = _call("mm_fp4")
     names = ("a", "b", "a_descale", "b_descale", "alpha", "out_dtype")
@@ -75,7 +89,7 @@ def _gemm(problem: GemmProblem, torch: Any, copies: int) -> Prepared:
         )
         for codes, scales in pairs
     ]
-    config = {"call": "mm_fp4", "backend": more.get("backend", "its own choice")}
+    config = {"call": "mm_fp4", "backend": more.get("backend", "its own choice"), "tuned": tuned(calls[0])}
     return Prepared(calls, answers_checked(calls, lambda: gemm_answer(torch, o), torch), config)
 
 
@@ -97,7 +111,8 @@ def _moe(problem: MoeProblem, torch: Any, copies: int) -> Prepared:
         "input", "token_selected_experts", "token_final_scales", "fc1_expert_weights", "fc2_expert_weights",
         "output_dtype", "quant_scales",
     )  # fmt: skip
-    accepted(call, PACKAGE, names)
+    # Tactics are tried for numbers of tokens up to this.
+    more = accepted(call, PACKAGE, names, {"tune_max_num_tokens": problem.tokens})
     quantised = problem.dtype == W4A4
     needs(torch.cuda.get_device_capability(), BLACKWELL if quantised else (9, 0), "FlashInfer's cutlass_fused_moe")
     if quantised and (problem.hidden % (2 * _LONG) or problem.inter % (2 * _LONG)):
@@ -122,17 +137,17 @@ def _moe(problem: MoeProblem, torch: Any, copies: int) -> Prepared:
     def run(item: tuple[Any, ...], quant: Any) -> Any:
         answer = call(
             input=o.x, token_selected_experts=o.ids, token_final_scales=o.router, fc1_expert_weights=item[0],
-            fc2_expert_weights=item[1], output_dtype=torch.bfloat16, quant_scales=quant,
+            fc2_expert_weights=item[1], output_dtype=torch.bfloat16, quant_scales=quant, **more,
         )  # fmt: skip
         return answer[0] if isinstance(answer, list | tuple) else answer  # pyright: ignore[reportUnknownVariableType]
 
     calls = [partial(run, item, quant) for item, quant in zip(weights, scales, strict=True)]
-    config = {"call": "cutlass_fused_moe", "tuned": False}
+    config = {"call": "cutlass_fused_moe", "tuned": tuned(calls[0])}
     return Prepared(calls, answers_checked(calls, lambda: moe_answer(torch, o), torch), config)
 
 
 def missing(capability: Capability) -> str | None:
-    return not_found("flashinfer", PACKAGE) or too_old(capability, (8, 9), "FP8 in FlashInfer")
+    return not_found("flashinfer", PACKAGE) or too_old(capability, (8, 0), "bf16 in FlashInfer")
 
 
 BACKEND = Backend(

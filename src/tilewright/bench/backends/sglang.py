@@ -5,6 +5,7 @@ Written against the sources of 0.4.9.post6 to 0.5.23 and not run.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 from tilewright.bench.backends.base import (
@@ -16,6 +17,7 @@ from tilewright.bench.backends.base import (
     answers_checked,
     by_kind,
     entry,
+    needs,
     not_found,
     too_old,
 )
@@ -29,7 +31,14 @@ FUSED: Final = (
 )
 
 
+class Alone:
+    """A tensor-parallel group of this process alone: layers ask how wide theirs is."""
+
+    world_size = 1
+
+
 def _gemm(problem: GemmProblem, torch: Any, copies: int) -> Prepared:
+    needs(torch.cuda.get_device_capability(), (8, 9), "FP8")
     call = entry(PACKAGE, "sgl_kernel:fp8_scaled_mm")
     accepted(call, PACKAGE, ("mat_a", "mat_b", "scales_a", "scales_b", "out_dtype"))
     o = gemm_operands(torch, problem, "cuda")
@@ -45,14 +54,22 @@ def _gemm(problem: GemmProblem, torch: Any, copies: int) -> Prepared:
     return Prepared(calls, answers_checked(calls, lambda: gemm_answer(torch, o), torch), config)
 
 
+@lru_cache(maxsize=1)
 def configure() -> None:
-    """Give SGLang the settings that its layers read from a running server; nothing where a release needs none."""
+    """Give SGLang what its layers read from a running server, once a process: settings, and (seen in 0.5.23) the
+    group of its tensor parallelism. Nothing where a release needs none."""
     try:
         make = entry(PACKAGE, "sglang.srt.server_args:ServerArgs")
         use = entry(PACKAGE, "sglang.srt.server_args:set_global_server_args_for_scheduler")
     except UnsupportedError:
         return
     use(make(model_path="dummy"))
+    try:
+        parallel = entry(PACKAGE, "sglang.srt.runtime_context:get_parallel")()
+    except UnsupportedError:
+        return
+    if hasattr(parallel, "override_permanently"):
+        parallel.override_permanently(tp_group=Alone())
 
 
 def _moe(problem: MoeProblem, torch: Any, copies: int) -> Prepared:
@@ -73,7 +90,7 @@ def _moe(problem: MoeProblem, torch: Any, copies: int) -> Prepared:
 
 
 def missing(capability: Capability) -> str | None:
-    return not_found("sglang", PACKAGE) or too_old(capability, (8, 9), "FP8 in SGLang")
+    return not_found("sglang", PACKAGE) or too_old(capability, (8, 0), "bf16 in SGLang")
 
 
 BACKEND = Backend(

@@ -63,6 +63,8 @@ def test_what_spoils_a_figure_is_marked() -> None:
     assert marks([reading(reasons=0x40), reading()]) == ["throttled: heat (hardware)"]
     assert marks([reading(reasons=0x4)]) == ["at the power limit"]
     assert marks([reading(), reading(sm_mhz=1500)]) == ["clocks moved"]
+    assert marks([reading(), reading(sm_mhz=1500), reading()]) == ["clocks moved"]  # down and up again in between
+    assert marks([reading(), reading(sm_mhz=1965)]) == []
     assert marks([reading(processes=None, sm_mhz=None)]) == []
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tilewright.bench import timing
+from tilewright.bench.problem import GemmProblem
+from tilewright.bench.work import cold, copies_of
 
 
 class Clock:
@@ -106,3 +109,34 @@ def test_a_long_call_is_timed_alone() -> None:
     taken = timing.EventClock(clock, [clock.call])
     assert taken.calls == 1
     assert taken.once() == pytest.approx(5e-3)
+
+
+def test_the_gpu_is_looked_at_between_samples_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples of 0.1 s: a look every 0.25 s is one after every third."""
+    now = 0.0
+
+    def once() -> float:
+        nonlocal now
+        now += 0.1
+        return now
+
+    looks: list[float] = []
+    monkeypatch.setattr(timing, "time", SimpleNamespace(monotonic=lambda: now))
+    taken = timing.watched(once, lambda: looks.append(now))
+    assert [taken() for _ in range(9)] == pytest.approx([0.1 * (i + 1) for i in range(9)])
+    assert looks == pytest.approx([0.3, 0.6, 0.9])
+
+
+def test_l2_is_cold_or_the_figure_says_that_it_is_not() -> None:
+    """An H200 has 63 MB of L2 by torch's count."""
+
+    def torch(l2: int) -> Any:
+        return SimpleNamespace(cuda=SimpleNamespace(get_device_properties=lambda _: SimpleNamespace(L2_cache_size=l2)))
+
+    large, small, tiny = (GemmProblem(m=1, n=rows, k=4096) for rows in (8192, 512, 16))
+    memory = 10**11
+    assert cold(torch(62_914_560), large, copies_of(large, memory), 0)
+    assert cold(torch(62_914_560), small, copies_of(small, memory), 0)  # 4 MB each
+    assert not cold(torch(62_914_560), tiny, copies_of(tiny, memory), 0)  # 256 x 131 KB are 34 MB
+    assert not cold(torch(62_914_560), large, 1, 0)  # no memory for a second copy
+    assert not cold(torch(0), tiny, 256, 0)

@@ -255,7 +255,7 @@ def test_trials_cannot_be_changed(tmp_path: Path) -> None:
 
 def test_a_hanging_worker_ends_with_the_run() -> None:
     """SIGKILL of its parent leaves no process that holds the GPU."""
-    worker = "import sys, time; from tilewright.tune.parent import end_with_parent; end_with_parent(0.05); "
+    worker = "import sys, time; from tilewright.bench.parent import end_with_parent; end_with_parent(0.05); "
     worker += "print('up', flush=True); time.sleep(60)"
     words = f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {worker!r}]); p.wait()"
     with subprocess.Popen([sys.executable, "-c", words], stdout=subprocess.PIPE) as parent:

@@ -17,7 +17,7 @@ THROTTLES: Final[dict[int, str]] = {
 """nvml.h: nvmlClocksEventReason*; those that say that the GPU could not do what it can."""
 POWER_CAP: Final = 0x4
 CLOCK_DRIFT: Final = 0.05
-"""Relative difference of SM clocks before and after beyond which two halves of a run were not of one GPU."""
+"""Relative difference of the highest and the lowest SM clock seen beyond which parts of a run were not of one GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def marks(readings: Iterable[Reading]) -> list[str]:
     if mask & POWER_CAP:
         found.append("at the power limit")
     clocks = [reading.sm_mhz for reading in seen if reading.sm_mhz]
-    if len(clocks) > 1 and abs(clocks[-1] / clocks[0] - 1) > CLOCK_DRIFT:
+    if clocks and max(clocks) / min(clocks) - 1 > CLOCK_DRIFT:
         found.append("clocks moved")
     return found
 

@@ -15,7 +15,12 @@ from tilewright.bench.stats import Summary, sample, summarise
 
 COLD_BYTES: Final = 260_000_000
 """Bytes touched between two uses of the same weights: four times the 63 MB of an H200's L2, twice a B200's 126."""
-MOST_COPIES: Final = 40
+COLD_TIMES: Final = 2
+"""Bytes between two uses of the same weights over the size of L2, at least, where memory or MOST_COPIES allow no
+more."""
+MOST_COPIES: Final = 256
+"""Copies beyond which preparing them takes longer than timing them. Weights so small that this leaves them in L2 are
+marked (`bench/work.py`)."""
 GRAPH_CALLS: Final = 24
 """Calls in one graph, at least: launching the graph costs microseconds, which this divides."""
 EVENT_S: Final = 0.002
@@ -25,6 +30,8 @@ BUDGET_S: Final = 2.0
 """Time for one figure, after warm-up."""
 WARM_S: Final = 0.1
 """The GPU works this long before the first sample: an idle one needs tens of milliseconds to raise its clocks."""
+LOOK_S: Final = 0.25
+"""How often the state of the GPU is looked at between samples: throttling can come and go within one figure."""
 
 Call = Callable[[], Any]
 
@@ -112,8 +119,8 @@ def measure(
 ) -> tuple[Summary, bool]:
     """(seconds a call, whether a graph was used) of `calls`: the same work on different copies of its weights.
 
-    `observe` is called when the GPU is warm, before the first sample, and right after the last one. Raises what a call
-    raises when it cannot run at all.
+    `observe` is called when the GPU is warm, before the first sample, every LOOK_S between samples, and right after the
+    last one. Raises what a call raises when it cannot run at all.
     """
     clock: GraphClock | EventClock
     if graph:
@@ -128,6 +135,21 @@ def measure(
     while time.monotonic() < end:
         clock.once()
     observe()
-    samples = sample(clock.once, budget_s=budget_s, now=time.monotonic)
+    samples = sample(watched(clock.once, observe), budget_s=budget_s, now=time.monotonic)
     observe()
     return summarise(samples), clock.graph
+
+
+def watched(once: Callable[[], float], observe: Callable[[], None]) -> Callable[[], float]:
+    """`once`, with `observe` called after it where the last look is LOOK_S ago."""
+    last = time.monotonic()
+
+    def taken() -> float:
+        nonlocal last
+        seconds = once()
+        if time.monotonic() - last >= LOOK_S:
+            observe()
+            last = time.monotonic()
+        return seconds
+
+    return taken

@@ -19,6 +19,7 @@ from tilewright.bench import environment, timing
 from tilewright.bench.backends import Backend, Prepared, backend
 from tilewright.bench.backends.base import UnsupportedError, version_of
 from tilewright.bench.job import Job, Outcome
+from tilewright.bench.parent import end_with_parent
 from tilewright.bench.problem import W4A4, MoeProblem, Problem, memory_bytes, problem_of, touched_bytes, weight_bytes
 from tilewright.errors import MissingPartError, TilewrightError
 from tilewright.hardware.nvml import NvmlDevice, load_nvml, session
@@ -70,6 +71,13 @@ def refusal(problem: Problem, free: int) -> str | None:
     if need <= free:
         return None
     return f"needs {need / _GB:,.1f} GB of memory, {free / _GB:,.1f} GB are free"
+
+
+def cold(torch: Any, problem: Problem, copies: int, device: int) -> bool:
+    """Whether so many bytes lie between two uses of the same weights that L2 cannot hold them."""
+    between = copies * touched_bytes(problem)
+    l2 = int(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0))  # a PyTorch that does not say: 0
+    return between >= timing.COLD_BYTES or (l2 > 0 and between >= timing.COLD_TIMES * l2)
 
 
 def versions(torch: Any, of: Backend) -> dict[str, str]:
@@ -135,6 +143,8 @@ def measure(job: Job, torch: Any) -> Outcome:
         note = f"the answer is off by {apart.largest:.2g} of the largest value, {apart.norm:.2g} in norm"
         return Outcome(status="wrong", error=largest, config=config, note=note, versions=told)
     outcome = _timed(torch, job, prepared, config)
+    if not cold(torch, problem, copies, job.device):
+        outcome = msgspec.structs.replace(outcome, marks=[*outcome.marks, "L2 not cold"])
     return msgspec.structs.replace(
         outcome,
         error=apart.largest,
@@ -183,4 +193,5 @@ def measured(job: Job) -> Outcome:
 
 
 if __name__ == "__main__":
+    end_with_parent()
     serve(measured)

@@ -46,7 +46,7 @@ def _row(line: BenchLine) -> list[str]:
 def show(document: BenchDocument, out: Output) -> None:
     """A table for each problem, then who could not take part."""
     driver = f", driver {document.driver}" if document.driver else ""
-    out.line(f"Measured on {document.device_name}{driver}; cold L2, medians.")
+    out.line(f"Measured on {document.device_name}{driver}; medians, cold L2 where no remark says otherwise.")
     groups: dict[str, list[BenchLine]] = {}
     for line in document.lines:
         result = line.result

@@ -12,10 +12,10 @@ import time
 import msgspec
 
 from tilewright.bench.job import Job, Outcome
+from tilewright.bench.parent import end_with_parent
 from tilewright.bench.work import sentence
 from tilewright.errors import MissingPartError
 from tilewright.tune.build import build
-from tilewright.tune.parent import end_with_parent
 from tilewright.tune.work import fault_of
 
 

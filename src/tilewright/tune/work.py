@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from tilewright.bench.job import Job, Outcome
+from tilewright.bench.parent import end_with_parent
 from tilewright.bench.work import sentence, serve
 from tilewright.errors import TilewrightError
 from tilewright.triton_.extract import Kernel
 from tilewright.tune.clock import Clock
 from tilewright.tune.layer import problem_of
 from tilewright.tune.moe_call import PARTS, own_kernel, read_kernel
-from tilewright.tune.parent import end_with_parent
 from tilewright.tune.stage import Stage, key_of_layer, our_launches, triton_launches
 
 LAUNCH_ONLY: Final = ("GROUP_SIZE_M", "resident")

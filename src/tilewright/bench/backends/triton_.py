@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from importlib import import_module
@@ -13,6 +13,7 @@ from tilewright.bench.backends.torch_ import words
 from tilewright.bench.operands import copied, gemm_answer, gemm_operands, moe_answer, moe_operands
 from tilewright.bench.problem import W4A4, CopyProblem, GemmProblem, MoeProblem, Problem, ReadProblem
 from tilewright.bench.reference import Error
+from tilewright.bench.timing import GraphClock
 
 Tile = tuple[int, int, int, int, int]
 """block_m, block_n, block_k, warps, stages."""
@@ -37,26 +38,20 @@ def candidates(m: int) -> tuple[Tile, ...]:
     return SMALL if m <= 16 else MIDDLE if m <= 64 else LARGE
 
 
-def fastest(torch: Any, run: Callable[[Tile], Callable[[], Any]], tiles: tuple[Tile, ...]) -> Tile:
-    """The tile whose call takes least (best of a few, by events); those that do not compile or fit are left out."""
+def fastest(torch: Any, calls_of: Callable[[Tile], Sequence[Callable[[], Any]]], tiles: tuple[Tile, ...]) -> Tile:
+    """The tile whose calls take least, timed as the figure will be (one graph, cold L2; best of a few); those that do
+    not compile or fit are left out."""
     times: dict[Tile, float] = {}
     failure: Exception | None = None
     for tile in tiles:
-        call = run(tile)
+        calls = calls_of(tile)
         try:
-            call()
+            calls[0]()
         except Exception as error:  # Triton raises its own kinds for what does not fit
             failure = error
             continue
-        taken: list[float] = []
-        for _ in range(_TRIES):
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            call()
-            end.record()
-            end.synchronize()
-            taken.append(start.elapsed_time(end))
-        times[tile] = min(taken)
+        clock = GraphClock(torch, calls)
+        times[tile] = min(clock.once() for _ in range(_TRIES))
     if not times:
         raise failure or RuntimeError("no tile was tried")
     return min(times, key=lambda tile: times[tile])
@@ -80,8 +75,13 @@ def _gemm(problem: GemmProblem, torch: Any, copies: int) -> Prepared:
         )  # fmt: skip
         return out
 
-    tile = fastest(torch, lambda tile: lambda: call(o.w, tile), candidates(m))
-    calls = [lambda w=w: call(w, tile) for w in copied(o.w, copies)]
+    weights = copied(o.w, copies)
+
+    def calls_of(tile: Tile) -> list[Callable[[], Any]]:
+        return [partial(call, w, tile) for w in weights]
+
+    tile = fastest(torch, calls_of, candidates(m))
+    calls = calls_of(tile)
     names = ("block_m", "block_n", "block_k", "warps", "stages")
     return Prepared(
         calls,

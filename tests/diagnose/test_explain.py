@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from tilewright.cli.main import invoke
 from tilewright.diagnose import scan as scanning
+from tilewright.diagnose.blocks import BLOCK_BYTES, Blocks
 from tilewright.diagnose.explain import Explanation, explain
 from tilewright.diagnose.rules import SEVERITIES, Rule, compiled, needs, rules
-from tilewright.diagnose.scan import BLOCK_BYTES, MAX_UNKNOWN, scan, template_of
+from tilewright.diagnose.scan import MAX_UNKNOWN, scan, template_of
 from tilewright.diagnose.triton_need import explain_bytes
 from tilewright.errors import InputError
 from tilewright.report.schema import checker
@@ -247,6 +248,71 @@ def test_what_is_no_log_is_one_sentence(
 def test_a_log_that_was_cut_under_its_writer_begins_with_a_hole() -> None:
     found = read(b"\0" * 5000 + b"NCCL INFO P2P is disabled between connected GPUs 1 and 0.")
     assert one(found, "nccl_no_p2p").count == 1
+
+
+NO_P2P = b"NCCL INFO P2P is disabled between connected GPUs 1 and 0.\n"
+
+
+@pytest.mark.parametrize("buffering", [0, -1])
+def test_a_huge_hole_in_a_file_is_not_read(tmp_path: Path, buffering: int) -> None:
+    """40 GB at the start and 40 GB in the middle; what stands between and behind them is found all the same."""
+    path = tmp_path / "log"
+    with path.open("wb") as stream:
+        stream.seek(40 << 30)
+        stream.write(NO_P2P * 3)
+        stream.seek(80 << 30)
+        stream.write(b"INFO ready\n" + NO_P2P)
+    started = time.monotonic()
+    with path.open("rb", buffering=buffering) as stream:
+        found = explain(stream)  # type: ignore[arg-type]
+    assert time.monotonic() - started < 5
+    assert one(found, "nccl_no_p2p").count == 4
+    assert found.bytes == path.stat().st_size
+    assert found.lines == 5
+
+
+def test_nothing_but_a_hole_is_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "log"
+    for size in (1, BLOCK_BYTES, BLOCK_BYTES + 1, 5 << 30):
+        with path.open("wb") as stream:
+            stream.truncate(size)
+        started = time.monotonic()
+        assert invoke(["explain", str(path)]) == 2
+        assert time.monotonic() - started < 5
+        out, err = capsys.readouterr()
+        assert (out, len(err.splitlines())) == ("", 1)
+        assert "nothing but NUL bytes" in err
+
+
+class Endless(io.RawIOBase):
+    """A pipe out of which NUL bytes come for ever."""
+
+    given = 0
+
+    def read(self, size: int = -1, /) -> bytes:
+        self.given += size
+        return bytes(size)
+
+
+def test_nul_bytes_out_of_a_pipe_end_somewhere() -> None:
+    endless = Endless()
+    with pytest.raises(InputError, match="NUL bytes follow each other"):
+        list(Blocks(endless, "stdin", most=10 * BLOCK_BYTES))  # type: ignore[arg-type]
+    assert endless.given <= 12 * BLOCK_BYTES
+
+
+@given(st.lists(st.tuples(st.sampled_from(["hole", "text", "line"]), st.integers(1, 3 * BLOCK_BYTES)), max_size=5))
+@settings(max_examples=25, deadline=None)
+def test_blocks_are_the_input_without_its_holes(parts: list[tuple[str, int]]) -> None:
+    pieces = {"hole": b"\0", "text": b"x", "line": b"ab\n"}
+    data = b"".join((pieces[kind] * size)[:size] for kind, size in parts)
+    try:
+        blocks = list(Blocks(io.BytesIO(data), "log"))
+    except InputError:
+        assert not data.strip(b"\0") or data.lstrip(b"\0")[:BLOCK_BYTES].count(0)
+        return
+    assert b"".join(blocks).replace(b"\0", b"") == data.replace(b"\0", b"")
+    assert all(block.endswith(b"\n") or len(block) >= BLOCK_BYTES for block in blocks[:-1])
 
 
 def test_a_missing_file_and_an_empty_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

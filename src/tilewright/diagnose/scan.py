@@ -8,17 +8,14 @@ that holds one is decoded and held against the patterns.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import BinaryIO, Final
 
+from tilewright.diagnose.blocks import Blocks
 from tilewright.diagnose.rules import Rule, compiled, needles
-from tilewright.errors import InputError, shown
 from tilewright.withheld import masked
 
-BLOCK_BYTES: Final = 1 << 20
-"""Bytes that are searched at a time; a line may cross from one block to the next."""
 WINDOW_BYTES: Final = 2048
 """How much of a line is looked at on either side of a literal: known messages are far shorter."""
 QUOTE: Final = 400
@@ -31,11 +28,6 @@ TEMPLATE: Final = 160
 """Characters of an unknown line by which it is grouped."""
 DENSE_BYTES: Final = 300
 """Bytes for one literal of an error, on average, below which a block is taken line by line."""
-BINARY_SHARE: Final = 0.05
-"""Share of NUL bytes, or of other control characters, in the first block above which a file is no text."""
-_TEXT: Final = bytes(code for code in range(256) if code >= 32 or code in b"\t\n\v\f\r\b\x1b\0")
-"""Bytes that a log may hold: text in any encoding that extends ASCII, and what terminals take."""
-
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _GENERATED = re.compile(r"(sm\d{2,3}_M\d{1,4}_[A-Za-z0-9_]{1,40}\.generated\.cu)")
@@ -109,38 +101,6 @@ def template_of(text: str) -> str:
     return _NUMBER.sub("N", _PATH.sub("PATH", _HEX.sub("HEX", body)))[:TEMPLATE].strip()
 
 
-def _regions(stream: BinaryIO) -> Iterator[bytes]:
-    """Blocks that end at a line's end (the last one may not); a line longer than a block is cut there."""
-    rest = b""
-    while block := stream.read(BLOCK_BYTES):
-        whole = rest + block
-        end = whole.rfind(b"\n") + 1
-        if end:
-            yield whole[:end]
-            rest = whole[end:]
-        elif len(whole) >= BLOCK_BYTES:
-            yield whole
-            rest = b""
-        else:
-            rest = whole
-    if rest:
-        yield rest
-
-
-def _check_text(head: bytes, label: str) -> None:
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise InputError("FILE", f"{label} is UTF-16 text; convert it first: iconv -f UTF-16 -t UTF-8.")
-    if head.startswith(b"\x1f\x8b"):
-        raise InputError("FILE", f"{label} is compressed (gzip); give the text: gzip -dc FILE | tilewright explain -")
-    if head.startswith(b"\x28\xb5\x2f\xfd"):
-        raise InputError("FILE", f"{label} is compressed (zstd); give the text: zstd -dc FILE | tilewright explain -")
-    body = head.lstrip(b"\0")  # a log that was cut while its writer kept the file open begins with a hole
-    if body.count(0) > BINARY_SHARE * len(body):
-        raise InputError("FILE", f"{label} is no text: it is full of NUL bytes; give a log (`inspect` reads binaries).")
-    if len(body.translate(None, _TEXT)) > BINARY_SHARE * len(body):
-        raise InputError("FILE", f"{label} is no text but binary data; give a log (`inspect` reads binaries).")
-
-
 _Literal = tuple[int, int, int, tuple[Rule, ...]]
 """Line start, line end, where the literal stands, rules."""
 
@@ -168,10 +128,8 @@ def scan(stream: BinaryIO, label: str = "log") -> Scan:
         InputError: it is no text (binary, compressed, UTF-16).
     """
     result = Scan()
-    for region in _regions(stream):
-        if not result.bytes:
-            _check_text(region[:BLOCK_BYTES], shown(label))
-        result.bytes += len(region)
+    blocks = Blocks(stream, label)
+    for region in blocks:
         if sum(region.count(needle) for needle in _UNKNOWN_NEEDLES) * DENSE_BYTES > len(region):
             _line_by_line(result, region)
             continue
@@ -183,6 +141,7 @@ def scan(stream: BinaryIO, label: str = "log") -> Scan:
         result.lines = line + region.count(b"\n", counted)
         if not region.endswith(b"\n"):
             result.lines += 1
+    result.bytes = blocks.bytes
     return result
 
 

@@ -15,7 +15,9 @@ A kernel that does not fit is no error: it is a verdict, and a value (see `tilew
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 __all__ = [
     "AmbiguousNameError",
@@ -36,13 +38,21 @@ MAX_SHOWN = 80
 def shown(value: object) -> str:
     """`value` as a message may repeat it: its repr, cut to `MAX_SHOWN` characters, control characters escaped.
 
-    A path loses its middle: the file's name is what its reader looks for.
+    What JSON writes otherwise than Python (true, null, the strings in a list) is shown as JSON writes it. A path loses
+    its middle: the file's name is what its reader looks for.
     """
-    text = repr(value)
+    text = _as_json(cast("object", value)) if isinstance(value, bool | list | dict | None) else repr(value)
     if len(text) <= MAX_SHOWN:
         return text
     head = MAX_SHOWN // 4 if isinstance(value, str) and "/" in value else MAX_SHOWN - 3
     return text[:head] + "..." + text[len(text) - (MAX_SHOWN - 3 - head) :]
+
+
+def _as_json(value: object) -> str:
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError, RecursionError):  # it came from no JSON, or is nested deeper than that writes
+        return repr(value)
 
 
 def nearest(name: str, legal: Iterable[str], count: int = 3) -> list[str]:

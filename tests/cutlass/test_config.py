@@ -39,10 +39,22 @@ def test_subbyte_operands_of_mixed_mmas_are_aligned_to_128_elements() -> None:
 
 @pytest.mark.parametrize(
     ("name", "meant"),
-    [("sm_120a", "sm120"), ("SM120", "sm120"), ("sm120f", "sm120"), ("sm_90a", "sm90"), ("sm121", "sm121")],
-)
+    [("sm_120a", "sm120"), ("SM120", "sm120"), ("sm120f", "sm120"), ("sm_90a", "sm90"), ("sm121", "sm121"),
+     ("12.0", "sm120"), ("10.3", "sm103"), ("compute_120f", "sm120")],
+)  # fmt: skip
 def test_arch_takes_the_suffixes_that_compilers_use(name: str, meant: str) -> None:
     assert parse_config(MINIMAL | {"arch": name}).arch == meant
+
+
+@pytest.mark.parametrize("text", ["128x256x128", "128X256X128", "128×256×128", "128, 256, 128", "128 x 256 x 128"])
+def test_a_tile_is_read_as_people_write_it(text: str) -> None:
+    assert parse_config(MINIMAL | {"tile": text}).tile == (128, 256, 128)
+
+
+@pytest.mark.parametrize("text", ["١٢٨x128x128", "128x128x128x", "x128x128", "128xx128", "128x128*128", "1e2x128x128"])
+def test_a_tile_of_other_signs_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="tile"):
+        parse_config(MINIMAL | {"tile": text})
 
 
 def test_formats_answer_to_common_names() -> None:

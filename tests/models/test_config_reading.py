@@ -105,11 +105,11 @@ def test_code_that_a_config_names_is_never_run(tmp_path: Path) -> None:
         (b"", "not valid JSON"),
         (b"{", "not valid JSON"),
         (b'{"hidden_size": 1,}', "line 1"),
-        (b"[1, 2]", "one JSON object, not list"),
+        (b"[1, 2]", "one JSON object, not a list"),
         (b"null", "one JSON object"),
         (b"\xff\xfe\x00", "not UTF-8"),
         (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "nested too deeply"),
-        (b'{"hidden_size": ' + b"9" * 5000 + b"}", "cannot be read"),
+        (b'{"hidden_size": ' + b"9" * 5000 + b"}", "thousands of digits"),
         (b"\x00" * 64, "not valid JSON"),
     ],
 )

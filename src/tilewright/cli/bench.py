@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tilewright.cli.numbers import FiniteRange
+from tilewright.cli.paths import PATH
 from tilewright.errors import InputError, shown
 from tilewright.report.output import Output, output_options
 
@@ -24,7 +25,9 @@ def _common(function: F) -> F:
     options = [
         click.option("--backend", "backends", metavar="NAME", multiple=True, help="Only this one; may be repeated."),
         click.option("--device", type=int, default=0, show_default=True, help="Which GPU, as CUDA numbers them."),
-        click.option("--store", metavar="FILE", help="The store; default $TILEWRIGHT_STORE, else your data folder."),
+        click.option(
+            "--store", type=PATH, metavar="FILE", help="The store; default $TILEWRIGHT_STORE, else your data folder."
+        ),
         click.option("--no-store", is_flag=True, help="Keep nothing."),
         click.option(
             "--time-limit", type=FiniteRange(1, 86400), default=120.0, show_default=True, metavar="SECONDS",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tilewright.cli.paths import PATH
 from tilewright.report.output import Output, output_options
 
 if TYPE_CHECKING:
@@ -14,9 +15,13 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: tilewright calibrate --rows gemm.csv.gz --rows moe.csv.gz --out coefficients")
-@click.option("--rows", "paths", multiple=True, metavar="FILE", help="CSV (or .gz) of measured rows.")
-@click.option("--results", metavar="STORE", help="The store of `bench`: GEMMs and expert layers measured here.")
-@click.option("--out", "-o", required=True, metavar="DIR", help="Folder to write coefficients and tables into.")
+@click.option("--rows", "paths", multiple=True, type=PATH, metavar="FILE", help="CSV (or .gz) of measured rows.")
+@click.option(
+    "--results", type=PATH, metavar="STORE", help="The store of `bench`: GEMMs and expert layers measured here."
+)
+@click.option(
+    "--out", "-o", required=True, type=PATH, metavar="DIR", help="Folder to write coefficients and tables into."
+)
 @click.option("--gpu", help="GPU of files without a 'system' column; default RTX PRO 6000 Server.")
 @click.option("--date", help="Date to put on the coefficients (YYYY-MM-DD); default today.")
 @click.option("--source", default="", help="Where the rows come from, and their licence; kept with the coefficients.")

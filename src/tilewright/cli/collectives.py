@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from tilewright.cli.exit_status import EXIT_NO
+from tilewright.cli.paths import PATH
 from tilewright.report.output import Output, output_options
 
 if TYPE_CHECKING:
@@ -40,7 +41,9 @@ SCALING: Final = {
 )
 @click.option("--sparse/--no-sparse", "sparse", default=None, help="Only 2:4 sparse ones, or only dense ones.")
 @click.option("--operation", type=click.Choice(["mma", "epilogue"]), help="Only mainloops, or only epilogues.")
-@click.option("--for", "config_file", metavar="CONFIG.json", help="Which could run this kernel config ('-': stdin)?")
+@click.option(
+    "--for", "config_file", type=PATH, metavar="CONFIG.json", help="Which could run this kernel config ('-': stdin)?"
+)
 @click.option("--check", is_flag=True, help="With --for: exit 1 when none could.")
 @output_options
 def command(

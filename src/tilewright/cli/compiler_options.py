@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from tilewright.cli.paths import PATH
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_JOBS = 256
@@ -25,12 +27,13 @@ def compiler_options(function: F) -> F:
             help="FlashInfer tree to take TensorRT-LLM's finalize fusion from, where --root has none.",
         ),
         click.option(
-            "--nvcc", metavar="PATH", help="The compiler; default: of CUDA_HOME, of PATH, of the probe extra."
+            "--nvcc", type=PATH, metavar="PATH",
+            help="The compiler; default: of CUDA_HOME, of PATH, of the probe extra.",
         ),
         click.option(
             "--jobs", type=click.IntRange(1, MAX_JOBS), metavar="N", help="Compiles at a time; default: one a core."
         ),
-        click.option("--keep", metavar="DIR", help="Leave the C++ sources here."),
+        click.option("--keep", type=PATH, metavar="DIR", help="Leave the C++ sources here."),
         click.option("--no-cache", is_flag=True, help="Compile again what was compiled before."),
     ]  # fmt: skip
     for option in reversed(options):

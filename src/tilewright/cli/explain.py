@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tilewright.cli.paths import PATH
 from tilewright.report.output import Output, output_options
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ HEADINGS = {
     epilog="Example: journalctl -u sglang | tilewright explain -",
     context_settings={"max_content_width": 100},
 )
-@click.argument("file", metavar="FILE|-")
+@click.argument("file", type=PATH, metavar="FILE|-")
 @click.option("--check", is_flag=True, help="Exit 1 when something in it stops the server or may be wrong.")
 @output_options
 def command(file: str, check: bool, as_json: bool, quiet: bool) -> int:

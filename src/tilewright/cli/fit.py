@@ -12,6 +12,7 @@ from tilewright.cli.exit_status import EXIT_NO
 from tilewright.cli.fit_search import given_problem, refuse_problem, search_options, search_run
 from tilewright.cli.fit_upgrade import releases, upgrade
 from tilewright.cli.jsonl import answer_stream, open_stream
+from tilewright.cli.paths import PATH
 from tilewright.cli.triton_options import TritonFlags, answer_tile, run_tile, triton_options
 from tilewright.report.output import Output, bar, output_options
 
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
     "--fusion finalize"
 )
 @config_options
-@click.option("--from", "source", metavar="FILE", help="Read one JSON config a line ('-': stdin), answer one a line.")
+@click.option(
+    "--from", "source", type=PATH, metavar="FILE", help="Read one JSON config a line ('-': stdin), answer one a line."
+)
 @click.option("--brief", is_flag=True, help="Leave out fields, cause and fixes.")
 @click.option("--check", is_flag=True, help="Exit 1 when a config does not fit.")
 @click.option("--root", metavar="DIR_OR_WHEEL", help="Take the rules of the CUTLASS tree found there, by its content.")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tilewright.cli.paths import PATH
 from tilewright.report.output import Output, output_options
 
 if TYPE_CHECKING:
@@ -29,13 +30,17 @@ ARCHS = ("sm120", "sm121")
     type=click.Choice(["blocklist", "patch"]),
     help="blocklist: no rebuild, skips what cannot run. patch: a rebuild, lets it run.",
 )
-@click.option("--out", metavar="FILE", help="Write it here; without, to stdout (and the explanation to stderr).")
+@click.option(
+    "--out", type=PATH, metavar="FILE", help="Write it here; without, to stdout (and the explanation to stderr)."
+)
 @click.option("--force", is_flag=True, help="Replace FILE where it exists.")
 @click.option("--arch", default="sm120", show_default=True, help="sm120 or sm121 (the same module).")
 @click.option("--operands", metavar="AxB", help="blocklist: whose ids, as nvfp4xnvfp4; needed where several have some.")
 @click.option("--gpu-name", default="*", metavar="NAME", help="blocklist: load it on this device only (torch's name).")
 @click.option("--prove", is_flag=True, help="patch: compile the launcher before and after (nvcc, no GPU; minutes).")
-@click.option("--nvcc", metavar="PATH", help="--prove: the compiler; default: of CUDA_HOME, PATH, the probe extra.")
+@click.option(
+    "--nvcc", type=PATH, metavar="PATH", help="--prove: the compiler; default: of CUDA_HOME, PATH, the probe extra."
+)
 @output_options
 def command(
     library: str,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +36,12 @@ _ADVICE: tuple[Callable[[Any], Any], ...] = (
     click.option("--prompt-tokens", type=int, help="Prompt for the time to first token; default: --context."),
     click.option("--kv-dtype", help="Cache format: auto, bf16, fp8, nvfp4; default: the launch line's."),
     click.option("--mem-fraction", type=float, help="Share of memory for weights and cache; default: the engine's."),
-    click.option("--launch", "own_line", metavar="COMMAND_OR_FILE", help="With --advise: the line that you start now."),
+    click.option(
+        "--launch",
+        "own_line",
+        metavar="COMMAND_OR_FILE",
+        help="With --advise: the line that you start now ('-': stdin).",
+    ),
 )
 
 
@@ -54,7 +61,9 @@ def _advice_options(function: Any) -> Any:
 @click.option("--engine-version", metavar="X.Y.Z", help="Without --root: the packaged release nearest to it.")
 @click.option("--diff", metavar="OTHER_ROOT", help="What changed since the version in OTHER_ROOT.")
 @click.option("--uses", "show_uses", is_flag=True, help="Where the named flags' values are read; none: a no-op.")
-@click.option("--check-launch", "launch", metavar="COMMAND_OR_FILE", help="Is this launch command accepted?")
+@click.option(
+    "--check-launch", "launch", metavar="COMMAND_OR_FILE", help="Is this launch command ('-': stdin) accepted?"
+)
 @click.option("--check", is_flag=True, help="Exit 1 when the launch command is not accepted.")
 @_advice_options
 @output_options
@@ -179,26 +188,31 @@ def _list(
 
 
 def _command(given: str, option: str) -> str:
-    """The launch command itself, or the text of the file that holds it."""
+    """The launch command itself, or the text of the file that holds it; `-` is stdin.
+
+    A line may be a path with blanks in it, and a path may be longer than a file's name may be: only what is there
+    tells them apart.
+    """
     from tilewright.errors import InputError, shown
     from tilewright.libraries.engine_flags.command_line import MAX_COMMAND
 
+    field = option.replace("-", "_")
     if not given:
-        raise InputError(option.replace("-", "_"), f"--{option} is empty; give a file or a line.")
-    if " " in given or "\0" in given:
-        return given
+        raise InputError(field, f"--{option} is empty; give a file or a line.")
     try:
-        path = Path(given)
-        if not path.is_file():
-            if path.is_dir():
-                raise InputError(
-                    option.replace("-", "_"), f"--{option} {shown(given)} is a folder; give a file or a line."
-                )
-            if "/" in given or path.suffix in _SCRIPTS:
-                raise InputError(option.replace("-", "_"), f"--{option}: there is no file {shown(given)}.")
-            return given
-        with path.open("rb") as stream:
-            return stream.read(MAX_COMMAND + 1).decode("utf-8")
+        if given == "-":
+            return sys.stdin.buffer.read(MAX_COMMAND + 1).decode("utf-8-sig")
+        path = Path(os.path.expanduser(given))  # noqa: PTH111 - leaves ~NAME of nobody as it is
+        if os.path.isfile(path):  # noqa: PTH113 - a long line is no file, where Path.is_file raises
+            with path.open("rb") as stream:
+                return stream.read(MAX_COMMAND + 1).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError, ValueError):
         msg = f"--{option} cannot be read; pass a launch command or a UTF-8 file that holds one."
-        raise InputError(option.replace("-", "_"), msg) from None
+        raise InputError(field, msg) from None
+    if " " in given or "\0" in given:
+        return given
+    if os.path.isdir(path):  # noqa: PTH112 - as above
+        raise InputError(field, f"--{option} {shown(given)} is a folder; give a file or a line.")
+    if "/" in given or path.suffix in _SCRIPTS:
+        raise InputError(field, f"--{option}: there is no file {shown(given)}.")
+    return given

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tilewright.cli.exit_status import EXIT_NO
+from tilewright.cli.paths import PATH
 from tilewright.report.output import Output, output_options
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ NAME_WIDTH = 96
 
 
 @click.command(epilog="Example: tilewright inspect build/gemm.cubin --gpu rtx-pro-6000-server")
-@click.argument("path", metavar="FILE|WHEEL|FOLDER")
+@click.argument("path", type=PATH, metavar="FILE|WHEEL|FOLDER")
 @click.option("--gpu", metavar="NAME", help="What of it runs on this GPU, and why not the rest.")
 @click.option("--check", is_flag=True, help="Exit 1 when nothing in it can run on --gpu.")
 @click.option("--all", "everything", is_flag=True, help="Print every kernel and every file.")

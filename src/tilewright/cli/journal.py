@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tilewright.cli.paths import PATH
 from tilewright.report.output import Output, output_options
 
 if TYPE_CHECKING:
@@ -33,9 +34,11 @@ def _document(path: Path, finding: str | None) -> JournalDocument:
 @click.command(epilog="Example: tilewright journal --markdown --out journal.md")
 @click.option("--finding", metavar="ID", help="Only what tried this finding.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="The whole journal as Markdown.")
-@click.option("--out", metavar="FILE", help="Write it there instead of to stdout (Markdown, or JSON with --json).")
+@click.option(
+    "--out", type=PATH, metavar="FILE", help="Write it there instead of to stdout (Markdown, or JSON with --json)."
+)
 @click.option("--force", is_flag=True, help="Replace --out where it exists.")
-@click.option("--store", metavar="FILE", help="The store; default $TILEWRIGHT_STORE, else your data folder.")
+@click.option("--store", type=PATH, metavar="FILE", help="The store; default $TILEWRIGHT_STORE, else your data folder.")
 @output_options
 def command(
     finding: str | None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tilewright.cli.numbers import FiniteRange
+from tilewright.cli.paths import PATH
 from tilewright.report.output import Output, output_options
 
 if TYPE_CHECKING:
@@ -19,9 +20,14 @@ OLDEST_SDK: Final = 2
 
 @click.command(epilog="Example: tilewright mcp --root /opt/venv/lib/python3.12/site-packages --root /var/log/sglang")
 @click.option(
-    "--root", "roots", multiple=True, metavar="DIR", help="Tools may read files below it (repeatable). None: no files."
+    "--root",
+    "roots",
+    multiple=True,
+    type=PATH,
+    metavar="DIR",
+    help="Tools may read files below it (repeatable). None: no files.",
 )
-@click.option("--allow-write", "write", metavar="DIR", help="plan may write plan.md and plan.json below it.")
+@click.option("--allow-write", "write", type=PATH, metavar="DIR", help="plan may write plan.md and plan.json below it.")
 @click.option(
     "--max-seconds",
     default=120.0,

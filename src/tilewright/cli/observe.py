@@ -7,6 +7,7 @@ import sys
 import click
 
 from tilewright.cli.numbers import FiniteRange
+from tilewright.cli.paths import PATH
 from tilewright.errors import InputError
 from tilewright.report.output import Output, output_options
 
@@ -20,7 +21,7 @@ MAX_SECONDS = 3600.0
 @click.option("--pid", type=click.IntRange(1), help="The server's process; default: the one that is found.")
 @click.option("--url", metavar="URL", help="Where the server's /metrics is; default: the server's own port.")
 @click.option("--seconds", type=FiniteRange(0, MAX_SECONDS), default=30.0, show_default=True, help="The window.")
-@click.option("--out", "-o", metavar="FILE", help="Where to write the snapshot; default: stdout.")
+@click.option("--out", "-o", type=PATH, metavar="FILE", help="Where to write the snapshot; default: stdout.")
 @click.option("--force", is_flag=True, help="Replace --out where it exists.")
 @click.option("--script", "as_script", is_flag=True, help="Print the collector as one script instead of running it.")
 @output_options

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tilewright.cli.paths import PATH
 from tilewright.report.output import Output, output_options
 
 if TYPE_CHECKING:
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
 @click.option(
     "--library", metavar="DIR_OR_WHEEL", help="The FlashInfer that is installed (folder or wheel), or any CUTLASS tree."
 )
-@click.option("--observe", metavar="FILE.json", help="Snapshot of the running host (docs/observe-schema.md).")
-@click.option("--log", "log_file", metavar="FILE", help="The server's log.")
+@click.option(
+    "--observe", type=PATH, metavar="FILE.json", help="Snapshot of the running host (docs/observe-schema.md)."
+)
+@click.option("--log", "log_file", type=PATH, metavar="FILE", help="The server's log.")
 @click.option(
     "--journal",
     metavar="[FILE]",
@@ -36,13 +39,18 @@ if TYPE_CHECKING:
 @click.option("--tp", type=click.IntRange(1, 1024), help="Tensor-parallel size; default: all GPUs.")
 @click.option("--pp", type=click.IntRange(1, 1024), help="Pipeline stages; default: 1.")
 @click.option("--ep", type=click.IntRange(1, 1024), help="Expert-parallel size; default: 1.")
-@click.option("--out", metavar="DIR", help="Write plan.md and plan.json there; default: plan.md on stdout.")
+@click.option("--out", type=PATH, metavar="DIR", help="Write plan.md and plan.json there; default: plan.md on stdout.")
 @click.option(
     "--html", "as_html", is_flag=True, help="Also as one offline page with charts: plan.html, or alone on stdout."
 )
-@click.option("--from", "kept", metavar="PLAN.json", help="A plan made before, instead of making one: for --html.")
 @click.option(
-    "--series", metavar="DIR", help="Write the next of plan-01.md, plan-02.md, ... there: what was tried, what is next."
+    "--from", "kept", type=PATH, metavar="PLAN.json", help="A plan made before, instead of making one: for --html."
+)
+@click.option(
+    "--series",
+    type=PATH,
+    metavar="DIR",
+    help="Write the next of plan-01.md, plan-02.md, ... there: what was tried, what is next.",
 )
 @click.option("--force", is_flag=True, help="Replace files in --out that tilewright did not write or that were edited.")
 @output_options

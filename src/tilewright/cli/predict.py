@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilewright.cli.jsonl import answer_stream, decode_object, error_line, open_stream, read_lines
+from tilewright.cli.paths import PATH
 from tilewright.report.output import Output, output_options
 
 if TYPE_CHECKING:
@@ -60,10 +61,15 @@ def _question_options(function: Any) -> Any:
 @click.argument("op", required=False, type=click.Choice(_OPERATIONS))
 @_question_options
 @click.option("--tuned/--untuned", default=None, help="allreduce: whether NCCL is tuned for PCIe.")
-@click.option("--from", "source", metavar="FILE", help="One JSON question a line ('-': stdin), one answer a line.")
+@click.option(
+    "--from", "source", type=PATH, metavar="FILE", help="One JSON question a line ('-': stdin), one answer a line."
+)
 @click.option("--basis", type=click.Choice(["auto", "modelled"]), default="auto", help="modelled: never look a row up.")
 @click.option(
-    "--coefficients", metavar="DIR", help="Coefficients of 'tilewright calibrate' instead of the packaged ones."
+    "--coefficients",
+    type=PATH,
+    metavar="DIR",
+    help="Coefficients of 'tilewright calibrate' instead of the packaged ones.",
 )
 @output_options
 def command(

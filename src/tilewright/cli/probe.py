@@ -12,6 +12,7 @@ import msgspec
 from tilewright.cli.compiler_options import compiler_options, cores
 from tilewright.cli.config_options import config_options
 from tilewright.cli.exit_status import EXIT_NO
+from tilewright.cli.paths import PATH
 from tilewright.report.output import Output, output_options
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 )
 @config_options
 @compiler_options
-@click.option("--from", "source", metavar="FILE", help="Read one JSON config a line ('-': stdin), answer one a line.")
+@click.option(
+    "--from", "source", type=PATH, metavar="FILE", help="Read one JSON config a line ('-': stdin), answer one a line."
+)
 @click.option(
     "--sample",
     type=click.IntRange(1, 100_000),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tilewright.cli.paths import PATH
 from tilewright.errors import InputError, shown
 from tilewright.report.output import Output, output_options
 
@@ -70,7 +71,9 @@ def _hypothesis(finding: str, plan: PlanHead | None) -> str:
     "--change '--max-running-requests 64' --before 427.4,425.9,429.0 --after 547.1,545.0,549.8 --verdict kept",
     context_settings={"max_content_width": 100},
 )
-@click.option("--plan", "plan_file", metavar="PLAN.json", help="The plan it belongs to: gives conditions and title.")
+@click.option(
+    "--plan", "plan_file", type=PATH, metavar="PLAN.json", help="The plan it belongs to: gives conditions and title."
+)
 @click.option("--finding", default="", metavar="ID", help="Id of the finding that was tried (in plan.json).")
 @click.option("--hypothesis", default="", help="What was expected; default: the finding's title.")
 @click.option("--change", required=True, help="What was changed.")
@@ -87,7 +90,7 @@ def _hypothesis(finding: str, plan: PlanHead | None) -> str:
 @click.option("--condition", "conditions", multiple=True, metavar="NAME=VALUE", help="model, gpu, engine_version, ...")
 @click.option("--note", default="", help="Anything else worth keeping.")
 @click.option("--supersedes", type=click.IntRange(1), help="The entry that this one corrects.")
-@click.option("--store", metavar="FILE", help="The store; default $TILEWRIGHT_STORE, else your data folder.")
+@click.option("--store", type=PATH, metavar="FILE", help="The store; default $TILEWRIGHT_STORE, else your data folder.")
 @output_options
 def command(
     plan_file: str | None,

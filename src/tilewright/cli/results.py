@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from tilewright.cli.paths import PATH
 from tilewright.errors import InputError, shown
 from tilewright.report.output import Output, output_options
 
@@ -28,7 +29,9 @@ BATCH = 1000
 def _select(function: F) -> F:
     """The options that say which results are meant."""
     options = [
-        click.option("--store", metavar="FILE", help="The store; default $TILEWRIGHT_STORE, else your data folder."),
+        click.option(
+            "--store", type=PATH, metavar="FILE", help="The store; default $TILEWRIGHT_STORE, else your data folder."
+        ),
         click.option("--kind", metavar="KIND", help="gemm, moe, copy, read, allreduce or serve."),
         click.option("--backend", metavar="NAME", help="Only what this backend ran."),
         click.option("--gpu", metavar="GPU", help="Only results of this GPU (its catalogue name)."),
@@ -240,7 +243,7 @@ def _csv(found: list[Stored]) -> bytes:
 )
 @_select
 @click.option("--format", "form", type=click.Choice(["jsonl", "csv"]), default="jsonl", show_default=True)
-@click.option("--out", metavar="FILE", help="Where to write; without it stdout.")
+@click.option("--out", type=PATH, metavar="FILE", help="Where to write; without it stdout.")
 @click.option("--force", is_flag=True, help="Replace --out where it exists.")
 def export(form: str, out: str | None, force: bool, **chosen: Any) -> None:
     """The results as JSON Lines (which `import` reads) or CSV."""
@@ -268,8 +271,8 @@ def export(form: str, out: str | None, force: bool, **chosen: Any) -> None:
     short_help="Bring exported results into the store.",
     epilog="Example: tilewright results import results.jsonl",
 )
-@click.argument("file", metavar="FILE")
-@click.option("--store", metavar="FILE", help="The store; default $TILEWRIGHT_STORE, else your data folder.")
+@click.argument("file", type=PATH, metavar="FILE")
+@click.option("--store", type=PATH, metavar="FILE", help="The store; default $TILEWRIGHT_STORE, else your data folder.")
 @output_options
 def import_(file: str, store: str | None, as_json: bool, quiet: bool) -> None:
     """Bring exported results (JSON Lines) into the store; what it has already is kept once.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tilewright.cli.numbers import FiniteRange
+from tilewright.cli.paths import PATH
 from tilewright.report.output import Output, output_options
 
 if TYPE_CHECKING:
@@ -23,15 +24,17 @@ if TYPE_CHECKING:
 )
 @click.option("--engine", type=click.Choice(["vllm", "sglang", "openai"]), required=True,
               help="What is started; openai: what [server] command in the space file says.")  # fmt: skip
-@click.option("--space", "space_file", required=True, metavar="FILE", help="TOML or JSON: flags, env, load, baseline.")
+@click.option(
+    "--space", "space_file", required=True, type=PATH, metavar="FILE", help="TOML or JSON: flags, env, load, baseline."
+)
 @click.option("--goal", "goal_text", required=True, help='"max|min METRIC [s.t. METRIC <|<=|>|>= NUMBER [and ...]]"')
 @click.option("--model", help="Folder of a checkpoint, or a Hugging Face id.")
-@click.option("--root", metavar="DIR", help="Virtual environment of the engine; default: the one on PATH.")
+@click.option("--root", type=PATH, metavar="DIR", help="Virtual environment of the engine; default: the one on PATH.")
 @click.option("--engine-version", metavar="X.Y.Z", help="Where [server] command starts it: whose flags it has.")
 @click.option("--url", help="Measure this server as it runs, under the loads of the space file; nothing is started.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Where servers listen; default: a free port each.")
-@click.option("--store", metavar="FILE", help="The store; default $TILEWRIGHT_STORE, else your data folder.")
-@click.option("--logs", metavar="DIR", help="Folder for the servers' logs; default: beside the store.")
+@click.option("--store", type=PATH, metavar="FILE", help="The store; default $TILEWRIGHT_STORE, else your data folder.")
+@click.option("--logs", type=PATH, metavar="DIR", help="Folder for the servers' logs; default: beside the store.")
 @click.option("--trials", type=click.IntRange(1, 100_000), default=20, show_default=True,
               help="Candidates to measure besides the baseline.")  # fmt: skip
 @click.option("--repeats", type=click.IntRange(1, 100), default=3, show_default=True, help="Measurements a start.")
@@ -44,12 +47,14 @@ if TYPE_CHECKING:
               help="Seconds that a server gets until its first completion.")  # fmt: skip
 @click.option("--load-generator", type=click.Choice(["auto", "aiperf", "own"]), default="auto", show_default=True,
               help="auto: AIPerf where it is installed, else tilewright's own light client.")  # fmt: skip
-@click.option("--aiperf", metavar="FILE", help="AIPerf's program, where it is in another environment.")
+@click.option("--aiperf", type=PATH, metavar="FILE", help="AIPerf's program, where it is in another environment.")
 @click.option("--tokenizer", help="Tokenizer for AIPerf's prompts; default: --model.")
 @click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the key which --url asks for.")
 @click.option("--gpu", help="With --gpus: seed the search with flag advice and layouts.")
 @click.option("--gpus", type=click.IntRange(1, 1024), help="How many of them the server has.")
-@click.option("--plan", "plan_file", metavar="PLAN.json", help="Record the result in the journal, for this plan.")
+@click.option(
+    "--plan", "plan_file", type=PATH, metavar="PLAN.json", help="Record the result in the journal, for this plan."
+)
 @click.option("--finding", default="", metavar="ID", help="The plan's finding that the sweep tried.")
 @click.option("--record", is_flag=True, help="Record baseline against best in the journal.")
 @output_options

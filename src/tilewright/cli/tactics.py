@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import click
 
+from tilewright.cli.paths import PATH
 from tilewright.cli.tactics_cache import cache_options
 from tilewright.cli.tactics_tuned import layer_options
 from tilewright.report.output import Output, output_options
@@ -22,9 +23,13 @@ OPS: Final = ("moe", "gemm", "dsl")
 @layer_options
 @cache_options
 @click.option("--check", is_flag=True, help="Exit 1 when a tactic can never run.")
-@click.option("--baseline", metavar="FILE", help="Report and check only what is new since this --json output.")
+@click.option(
+    "--baseline", type=PATH, metavar="FILE", help="Report and check only what is new since this --json output."
+)
 @click.option("--diff", "other", metavar="DIR_OR_WHEEL", help="flashinfer: what changes from --root to this version.")
-@click.option("--sarif", metavar="FILE", help="Also write what can never run as SARIF 2.1.0, for a CI's annotations.")
+@click.option(
+    "--sarif", type=PATH, metavar="FILE", help="Also write what can never run as SARIF 2.1.0, for a CI's annotations."
+)
 @output_options
 def command(
     library: str,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from tilewright.cli.exit_status import EXIT_NO
+from tilewright.cli.paths import PATH
 from tilewright.errors import InputError, shown
 from tilewright.report.output import Output
 
@@ -22,7 +23,9 @@ _SHOWN: Final = 3
 def cache_options(function: F) -> F:
     """The options of --cache; the command gets them as `cache`, `chunk`, `graph_sizes` and `running`."""
     options = [
-        click.option("--cache", metavar="FILE", help="flashinfer: an autotuner cache: is it taken, what is in it."),
+        click.option(
+            "--cache", type=PATH, metavar="FILE", help="flashinfer: an autotuner cache: is it taken, what is in it."
+        ),
         click.option("--chunk", type=click.IntRange(1, 1 << 24), help="With --cache: the server's chunk size."),
         click.option("--graph-sizes", metavar="N,...", help="With --cache: the server's CUDA graph sizes."),
         click.option("--running", multiple=True, metavar="FIELD=VALUE", help="With --cache: cuda_version=13.0 ..."),

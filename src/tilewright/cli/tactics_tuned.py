@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from tilewright.cli.exit_status import EXIT_NO
+from tilewright.cli.paths import PATH
 from tilewright.report.output import Output
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ def layer_options(function: F) -> F:
     )(decorated)
     for key, (metavar, text) in reversed(_FLAGS.items()):
         flag = "--" + key.replace("_", "-")
-        decorated = click.option(flag, _PREFIX + key, metavar=metavar, default=None, help=text)(decorated)
+        kind = PATH if metavar == "DIR" else None
+        decorated = click.option(flag, _PREFIX + key, type=kind, metavar=metavar, default=None, help=text)(decorated)
     return decorated
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from tilewright.cli.exit_status import EXIT_NO
+from tilewright.cli.paths import PATH
 from tilewright.report.output import Output
 
 if TYPE_CHECKING:
@@ -52,7 +53,11 @@ def triton_options(function: F) -> F:
 
     decorated: Any = gather
     decorated = click.option(
-        "--python", _PREFIX + "python", metavar="PATH", help="With --compile: an interpreter that has Triton."
+        "--python",
+        _PREFIX + "python",
+        type=PATH,
+        metavar="PATH",
+        help="With --compile: an interpreter that has Triton.",
     )(decorated)
     decorated = click.option(
         "--compile", _PREFIX + "compile", is_flag=True,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilewright.cli.numbers import FiniteRange
+from tilewright.cli.paths import PATH
 from tilewright.errors import InputError
 from tilewright.report.output import Output, output_options
 
@@ -76,11 +77,15 @@ def _devices(text: str | None) -> tuple[int, ...]:
 @click.option("--trials", type=click.IntRange(1, 10**6), help="Configs looked at each M; default: 5 % of the space.")
 @click.option("--exhaustive", is_flag=True, help="Measure every config that can run.")
 @click.option("--budget", type=FiniteRange(1, 10**7), metavar="SECONDS", help="Stop asking for trials after this long.")
-@click.option("--start", metavar="FILE", help="A tuned file of vLLM or SGLang: its tiles are looked at first.")
-@click.option("--out", metavar="DIR", help="Write the files that the engine (or our kernel) reads into this folder.")
+@click.option(
+    "--start", type=PATH, metavar="FILE", help="A tuned file of vLLM or SGLang: its tiles are looked at first."
+)
+@click.option(
+    "--out", type=PATH, metavar="DIR", help="Write the files that the engine (or our kernel) reads into this folder."
+)
 @click.option("--format", "formats", multiple=True, help="Of vllm, sglang or tilewright; default: the kernel's.")
 @click.option("--force", is_flag=True, help="Replace files that exist.")
-@click.option("--store", metavar="FILE", help="The store; default $TILEWRIGHT_STORE, else your data folder.")
+@click.option("--store", type=PATH, metavar="FILE", help="The store; default $TILEWRIGHT_STORE, else your data folder.")
 @click.option("--no-store", is_flag=True, help="Keep nothing.")
 @click.option("--resume", is_flag=True, help="Use the trials that the store has of this GPU, driver, kernel and layer.")
 @click.option("--compile-only", is_flag=True, help="Prune and compile; no GPU is needed and nothing is measured.")

@@ -12,6 +12,7 @@ import msgspec
 from tilewright.cli.compiler_options import compiler_options, cores
 from tilewright.cli.config_options import config_options
 from tilewright.cli.exit_status import EXIT_NO
+from tilewright.cli.paths import PATH
 from tilewright.report.output import Output, output_options
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ MAX_KERNELS = 500
 )
 @config_options
 @compiler_options
-@click.option("--from", "source", metavar="FILE", help="Read one JSON config a line ('-': stdin).")
+@click.option("--from", "source", type=PATH, metavar="FILE", help="Read one JSON config a line ('-': stdin).")
 @click.option("--library", metavar="DIR_OR_WHEEL", help="Verify the tactics of this FlashInfer, from its own CUTLASS.")
 @click.option(
     "--op", type=click.Choice(["moe", "gemm"]), default="moe", show_default=True, help="--library: which kernels."
@@ -52,7 +53,7 @@ MAX_KERNELS = 500
     "--timeout", "run_timeout_s", type=click.IntRange(1, 3600), default=60, show_default=True, metavar="S",
     help="A run's: what hangs longer is ended and recorded.",
 )  # fmt: skip
-@click.option("--out", metavar="FILE", help="The bundle; default: tilewright-verify-<UTC time>.json here.")
+@click.option("--out", type=PATH, metavar="FILE", help="The bundle; default: tilewright-verify-<UTC time>.json here.")
 @click.option("--force", is_flag=True, help="Replace FILE where it exists.")
 @click.option("--check", is_flag=True, help="Exit 1 when GPU and fit disagree on any config.")
 @output_options

@@ -8,7 +8,7 @@ config; that is a verdict, not an error.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, cast
 
 import msgspec
@@ -124,7 +124,9 @@ SCHEDULES: Final = (
 _TAG: Final = re.compile(r"Kernel[A-Za-z0-9]{1,120}")
 _EPILOGUE_TAG: Final = re.compile(r"[a-z0-9][a-z0-9_]{0,119}")
 _VERSION: Final = re.compile(r"\d{1,3}\.\d{1,3}\.\d{1,3}(\.\d{1,3})?")
-_TILE: Final = re.compile(r"\d{1,6}(?:[x,]\d{1,6})*")
+_BY: Final = r"\s*[xX×,]\s*"
+"""What stands between two extents: `x`, also as people and documents write it, or a comma."""
+_TILE: Final = re.compile(rf"[0-9]{{1,6}}(?:{_BY}[0-9]{{1,6}})*")
 
 _FORMAT_KEYS: Final = frozenset({"a", "b", "acc", "c", "d", "final_output", "scale", "zero"})
 _BOOL_WORDS: Final = {"true": True, "false": False}
@@ -134,7 +136,7 @@ def parse_tile(field: str, text: str, extents: int) -> tuple[int, ...]:
     """`128x256x128` (or with commas) as `extents` integers; a ConfigError names `field` otherwise."""
     if not _TILE.fullmatch(text):
         raise ConfigError(field, f"{field}: {shown(text)} is not a shape; write {extents} extents as 128x256x128.")
-    return _extents(field, [int(part) for part in re.split("[x,]", text)], extents)
+    return _extents(field, [int(part) for part in re.split(_BY, text)], extents)
 
 
 def _extents(field: str, value: Any, count: int) -> tuple[int, ...]:
@@ -162,21 +164,25 @@ def _enumerated(field: str, value: Any) -> str:
         if field in _FORMAT_KEYS and ALIASES.get(lowered) in legal:
             return ALIASES[lowered]
         if field == "arch":
-            base = lowered.removeprefix("sm_").removeprefix("sm").rstrip("af")
+            base = lowered.removeprefix("compute_").removeprefix("sm_").removeprefix("sm").rstrip("af").replace(".", "")
             if f"sm{base}" in legal:
                 return f"sm{base}"
         near = nearest(value, legal)
-        hint = f"; the nearest legal values are {', '.join(near)}" if near else ""
+        hint = f"; the nearest legal value{' is' if len(near) == 1 else 's are'} {', '.join(near)}" if near else ""
         legal_text = ", ".join(legal)
         raise ConfigError(field, f"{field}: {shown(value)} is not legal{hint}. Legal: {legal_text}.")
     raise ConfigError(field, f"{field}: {shown(value)} is not a string; legal values: {', '.join(legal)}.")
+
+
+def _the_nearest(names: Sequence[str]) -> str:
+    return f"the nearest {'is' if len(names) == 1 else 'are'} {', '.join(names)}"
 
 
 def _schedule(value: Any) -> str:
     if isinstance(value, str) and (value in SCHEDULES or _TAG.fullmatch(value)):
         return value
     near = nearest(value, SCHEDULES) if isinstance(value, str) else []
-    hint = f"; the nearest are {', '.join(near)}" if near else ""
+    hint = f"; {_the_nearest(near)}" if near else ""
     msg = f"schedule: {shown(value)} is not legal{hint}. Legal: {', '.join(SCHEDULES)}, or a tag by name (Kernel...)."
     raise ConfigError("schedule", msg)
 
@@ -268,7 +274,7 @@ def parse_config(raw: Mapping[str, Any]) -> KernelConfig:
     if not raw.keys() <= _KEY_SET:
         unknown = [key for key in raw if key not in _KEY_SET]
         near = nearest(unknown[0], KEYS)
-        hint = f"; the nearest are {', '.join(near)}" if near else f". Legal: {', '.join(KEYS)}"
+        hint = f"; {_the_nearest(near)}" if near else f". Legal: {', '.join(KEYS)}"
         raise ConfigError(unknown[0], f"{shown(unknown[0])} is not a key of a kernel config{hint}.")
     given = {key: value for key, value in raw.items() if value is not None}
     for key in ("arch", "a", "tile"):

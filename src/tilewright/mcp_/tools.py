@@ -222,7 +222,10 @@ _LIST: Final[tuple[Tool, ...]] = (
     ),
     Tool(
         name="flags", document="flags", run=calls.flags, paths=("root", "diff"),
-        inputs=_options("flags", ("engine", "names", "root", "engine_version", "diff", "show_uses", "launch")),
+        inputs=_options(
+            "flags", ("engine", "names", "root", "engine_version", "diff", "show_uses"),
+            launch=(str, "Is this launch command accepted?"),
+        ),
         text="Flags that an installed vLLM or SGLang has (or a packaged release of it), and whether a launch command "
         "is accepted.",
     ),

@@ -66,14 +66,15 @@ def decode_object(data: bytes, where: str, what: str) -> dict[str, Any]:
         raise InputError(what, f"{where} is not UTF-8 text, so it is no {what}.") from None
     except json.JSONDecodeError as error:
         raise InputError(
-            what, f"{where} is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}."
+            what,
+            f"{where} is not valid JSON: {error.msg.removesuffix(' at')} at line {error.lineno}, column {error.colno}.",
         ) from None
     except RecursionError:
         raise InputError(what, f"{where} is nested too deeply to be a {what}.") from None
-    except ValueError as error:  # an integer of more than 4,300 digits
-        raise InputError(what, f"{where} cannot be read: {str(error)[:100]}.") from None
+    except ValueError:  # the only one left: Python reads no integer of more than 4,300 digits
+        raise InputError(what, f"{where} holds a number of thousands of digits, so it is no {what}.") from None
     if not isinstance(value, dict):
-        raise InputError(what, f"{where} must hold one JSON object, not {type(value).__name__}.")
+        raise InputError(what, f"{where} must hold one JSON object, not {_describe(value)}.")
     return cast("dict[str, Any]", value)
 
 

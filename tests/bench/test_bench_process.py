@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.bench.job import Job, Outcome
-from tilewright.bench.process import MeasuringProcess, together
+from tilewright.bench.process import MeasuringProcess, Together
 
 JOB = Job(backend="torch", kind="read", problem={"bytes": 16})
 ANSWER = b'{"status":"ok","time_s":1e-6}'
@@ -80,7 +80,8 @@ def test_processes_of_a_collective_share_one_limit(tmp_path: Path) -> None:
 print('{"status":"ok","time_s":1e-6}', flush=True)"""
     jobs = [Job(backend="nccl", kind="allreduce", problem={}, rank=rank) for rank in range(2)]
     begin = time.monotonic()
-    outcomes = together(jobs, 2.0, command(tmp_path, body))
+    with Together(2, command(tmp_path, body)) as processes:
+        outcomes = processes.ask(jobs, 2.0)
     assert [outcome.status for outcome in outcomes] == ["ok", "timeout"]
     assert time.monotonic() - begin < 20
 

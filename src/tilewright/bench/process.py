@@ -11,7 +11,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from typing import IO, Any, Final
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from typing import IO, Final
 
 import msgspec
 
@@ -20,6 +21,8 @@ from tilewright.bench.job import Job, Outcome
 COMMAND: Final = (sys.executable, "-m", "tilewright.bench.work")
 MAX_ANSWER: Final = 1 << 20
 _LAST_WORDS: Final = 4096
+GRACE_S: Final = 5.0
+"""Time that the other processes of a collective have once one of them has failed: they may wait for it for ever."""
 
 
 class MeasuringProcess:
@@ -45,12 +48,18 @@ class MeasuringProcess:
             )
         return self._process
 
-    def stop(self) -> None:
-        """End the process and what it started."""
-        process, self._process = self._process, None
+    def kill(self) -> None:
+        """End the process and what it started; whoever waits for its answer hears of it."""
+        process = self._process
         if process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End the process and what it started."""
+        self.kill()
+        process, self._process = self._process, None
+        if process is not None:
             process.wait()
             for stream in (process.stdin, process.stdout):
                 with contextlib.suppress(OSError):
@@ -123,11 +132,41 @@ def _line(source: int, end: float) -> bytes | None:
     return bytes(found)
 
 
-def together(jobs: Sequence[Job], limit_s: float, command: Sequence[str] = COMMAND) -> list[Outcome]:
-    """Every job in a process of its own, all at once: the processes of a collective. One limit for all."""
-    with contextlib.ExitStack() as stack:
-        processes: list[Any] = [stack.enter_context(MeasuringProcess(command)) for _ in jobs]
-        for process, job in zip(processes, jobs, strict=True):
-            process.send(job)
-        end = time.monotonic() + limit_s
-        return [process.receive(max(0.0, end - time.monotonic())) for process in processes]
+class Together:
+    """The processes of a collective, one for each of `count` ranks, kept from one question to the next."""
+
+    def __init__(self, count: int, command: Sequence[str] = COMMAND) -> None:
+        self._processes = [MeasuringProcess(command) for _ in range(count)]
+
+    def __enter__(self) -> Together:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End all of them."""
+        for process in self._processes:
+            process.stop()
+
+    def ask(self, jobs: Sequence[Job], limit_s: float) -> list[Outcome]:
+        """What each process made of its job, all at once and within one limit. Once one has failed, the others are
+        given GRACE_S; after a failure all are started again."""
+        with ThreadPoolExecutor(len(self._processes)) as pool:
+            asked: list[Future[Outcome]] = [
+                pool.submit(process.ask, job, limit_s) for process, job in zip(self._processes, jobs, strict=True)
+            ]
+            for future in as_completed(asked):
+                if future.result().status != "ok":
+                    break
+            wait(asked, timeout=GRACE_S)
+            waiting = [not future.done() for future in asked]
+            for process, still in zip(self._processes, waiting, strict=True):
+                if still:
+                    process.kill()
+            outcomes = [future.result() for future in asked]
+        if all(outcome.status == "ok" for outcome in outcomes):
+            return outcomes
+        self.stop()
+        lost = Outcome(status="timeout", note="ended because another process of the collective had failed")
+        return [lost if still else outcome for outcome, still in zip(outcomes, waiting, strict=True)]

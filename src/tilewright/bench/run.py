@@ -10,9 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from tilewright.bench.backends import NAMES, Backend, backend
 from tilewright.bench.device import Device
-from tilewright.bench.document import BenchDocument, BenchLine
+from tilewright.bench.document import BenchDocument, BenchLine, Prediction
 from tilewright.bench.job import Job, Outcome
 from tilewright.bench.problem import (
     W4A4,
@@ -30,13 +32,14 @@ from tilewright.bench.problem import (
     moved_bytes,
     touched_bytes,
 )
-from tilewright.bench.process import COMMAND, MeasuringProcess, together
-from tilewright.errors import InputError
+from tilewright.bench.process import COMMAND, MeasuringProcess, Together
+from tilewright.errors import InputError, TilewrightError, shown
 from tilewright.hardware.gpu import GIGA, TERA
 from tilewright.store.database import default_path
 from tilewright.store.result import Result
 from tilewright.store.store import Store
 
+NCCL: Final = "nccl"
 READERS: Final = ("triton", "torch")
 """Backends that can read, the better one first."""
 
@@ -71,6 +74,22 @@ def published_limit_s(problem: Problem, device: Device) -> float | None:
         return memory
     peak = entry.peak({"fp8": "fp8", W4A4: "nvfp4"}.get(problem.dtype, "bf16")).value
     return max(memory, work / (peak * TERA)) if peak else memory
+
+
+def prediction(problem: Problem, device: Device) -> Prediction | None:
+    """What `predict` says of an all-reduce of this message, from what it knows of other machines; None of anything else
+    and where it does not know the GPU."""
+    if not isinstance(problem, AllreduceProblem) or device.entry is None:
+        return None
+    from tilewright.cost.collective_estimate import estimate_collective
+    from tilewright.cost.questions import AllreduceQuestion
+
+    question = AllreduceQuestion(gpu=device.entry.key, gpus=problem.gpus, bytes=problem.bytes, backend=NCCL)
+    try:
+        found = estimate_collective(question, tables=True)
+    except TilewrightError:
+        return None
+    return Prediction(time_s=found.time_s, low_s=found.low_s, high_s=found.high_s, basis=found.basis)
 
 
 def foresee(problems: Sequence[Problem], device: Device) -> None:
@@ -140,8 +159,11 @@ def line_of(problem: Problem, result: Result, device: Device, read_s: float | No
         return BenchLine(result=result, read_limit_s=read_s, published_limit_s=limit)
     moved = 2 * problem.bytes if isinstance(problem, CopyProblem) else touched_bytes(problem)
     work = flops(problem)
+    predicted = prediction(problem, device)
     return BenchLine(
         result=result,
+        predicted=predicted,
+        within=predicted.low_s <= time_s <= predicted.high_s if predicted else None,
         bandwidth_tbs=moved / time_s / TERA,
         tflops=work / time_s / TERA if work else None,
         read_limit_s=read_s,
@@ -233,6 +255,23 @@ def _document(device: Device, store: str | None, lines: list[BenchLine], missing
     )  # fmt: skip
 
 
+def of_all(outcomes: Sequence[Outcome]) -> Outcome:
+    """What the processes of a collective say together: the slowest one's times with the marks of all. Where any failed,
+    what each of those says: which one was the cause, and which only lost the other, no process can tell."""
+    bad = {rank: outcome for rank, outcome in enumerate(outcomes) if outcome.status != "ok"}
+    if bad:
+        if any(outcome.status != "timeout" for outcome in bad.values()):
+            bad = {rank: outcome for rank, outcome in bad.items() if outcome.status != "timeout"}
+        first = next(iter(bad.values()))
+        if len({outcome.note for outcome in bad.values()}) == 1:
+            return first
+        note = "; ".join(f"GPU {rank}: {outcome.note}" for rank, outcome in bad.items())
+        return msgspec.structs.replace(first, note=note)
+    marks = list(dict.fromkeys(mark for outcome in outcomes for mark in outcome.marks))
+    slowest = max(outcomes, key=lambda outcome: outcome.time_s or 0.0)
+    return msgspec.structs.replace(slowest, marks=marks)
+
+
 def bench_allreduce(
     problems: Sequence[AllreduceProblem],
     device: Device,
@@ -241,27 +280,36 @@ def bench_allreduce(
 ) -> BenchDocument:
     """Measure all-reduces over the first `gpus` GPUs, one process each, all ended at the time limit.
 
-    The slowest process's times count. Raises InputError where more GPUs are asked for than are there.
+    The slowest process's times count. Raises InputError where more GPUs are asked for than are there, a message is too
+    large, or a backend is named that is not NCCL.
     """
+    for name in options.backends:
+        if name != NCCL:
+            raise InputError("backend", f"--backend {shown(name)} makes no all-reduce; {NCCL} is the only one.")
     for problem in problems:
         if problem.gpus > device.count:
             msg = f"--gpus {problem.gpus} is more than the {device.count} that this machine shows."
             raise InputError("gpus", msg)
+    foresee(problems, device)
     path = Path(options.store) if options.store else default_path()
     with ExitStack() as stack:
         store = stack.enter_context(Store.append_to(path)) if options.keep else None
         run = _Run(device, options, store, tell)
-        for at, problem in enumerate(problems):
-            with tempfile.TemporaryDirectory() as folder:
-                jobs = [
-                    Job(
-                        backend="nccl", kind="allreduce", problem=as_dict(problem), device=rank, rank=rank,
-                        budget_s=options.budget_s, meeting=str(Path(folder) / "meeting"),
-                    )
-                    for rank in range(problem.gpus)
-                ]  # fmt: skip
-                outcomes = together(jobs, options.limit_s, options.command)
-            bad = [outcome for outcome in outcomes if outcome.status != "ok"]
-            chosen = bad[0] if bad else max(outcomes, key=lambda outcome: outcome.time_s or 0.0)
-            run.results[at] = [run.keep(problem, "nccl", chosen)]
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        for gpus in dict.fromkeys(problem.gpus for problem in problems):
+            with Together(gpus, options.command) as processes:
+                meetings = 0
+                for at, problem in enumerate(problems):
+                    if problem.gpus != gpus:
+                        continue
+                    jobs = [
+                        Job(
+                            backend=NCCL, kind="allreduce", problem=as_dict(problem), device=rank, rank=rank,
+                            budget_s=options.budget_s, meeting=str(folder / f"{gpus}-{meetings}"),
+                        )
+                        for rank in range(gpus)
+                    ]  # fmt: skip
+                    outcome = of_all(processes.ask(jobs, options.limit_s))
+                    meetings += outcome.status != "ok"  # those that are started again meet elsewhere
+                    run.results[at] = [run.keep(problem, NCCL, outcome)]
         return _document(device, str(path) if options.keep else None, run.lines(problems), {})

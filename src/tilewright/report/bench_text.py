@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tilewright.report.output import Output
 
 if TYPE_CHECKING:
-    from tilewright.bench.document import BenchDocument, BenchLine
+    from tilewright.bench.document import BenchDocument, BenchLine, Prediction
 
 _COLUMNS = ("backend", "us", "+-%", "TB/s", "TFLOP/s", "of published", "of read", "vs best", "error", "remarks")
 
@@ -20,6 +20,11 @@ def _of_read(line: BenchLine) -> str:
     """The share of the read limit; nothing where operations take longer than reading and it says nothing."""
     bound_by_work = (line.published_limit_s or 0.0) > (line.read_limit_s or 0.0)
     return "" if bound_by_work else _share(line.of_read_limit)
+
+
+def _predicted(said: Prediction, within: bool | None) -> str:
+    low, time, high = (f"{value * 1e6:,.1f}" for value in (said.low_s, said.time_s, said.high_s))
+    return f"predicted {time} us ({low} to {high}, {said.basis}): {'within' if within else 'outside of'} these bounds"
 
 
 def _row(line: BenchLine) -> list[str]:
@@ -65,6 +70,8 @@ def show(document: BenchDocument, out: Output) -> None:
         ]
         if limits:
             out.line("; ".join(limits))
+        if (predicted := lines[0].predicted) is not None:
+            out.line(_predicted(predicted, lines[0].within))
         out.table(_COLUMNS, [_row(line) for line in lines], right=range(1, 9))
     if document.missing:
         out.line()

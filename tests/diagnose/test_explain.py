@@ -386,3 +386,29 @@ def test_errors_beyond_those_kept_are_counted_and_kept_ones_still_grow() -> None
     assert len(result.unknown) == scanning.MAX_UNKNOWN
     assert result.unknown_more == len(names) - scanning.MAX_UNKNOWN
     assert result.unknown[f"ERROR {names[0]}: step N failed"].count == 51
+
+
+@pytest.mark.parametrize(
+    ("line", "rule_id"),
+    [
+        ("ValueError: Free memory on device (85.1/94.97 GiB) on startup is less than desired GPU memory utilization "
+         "(0.92, 87.4 GiB).", "memory_in_use"),
+        ("ValueError: Weight input_size_per_partition = 576 is not divisible by weight quantization block_k = 128.",
+         "block_n_divides"),
+        ("CUDA Error: invalid argument (transformer_engine/common/x.cu:1200)", "invalid_argument"),
+        ('error: static assertion failed with "Cta N should be one of 128/192/256"', "cutlass_refuses"),
+        ("    Minimum and Maximum cuda capability supported by this version of PyTorch is", "torch_without_arch"),
+    ],
+)  # fmt: skip
+def test_other_wordings_of_the_same_line_are_known(line: str, rule_id: str) -> None:
+    found = read(line)
+    assert [item.id for item in found.findings] == [rule_id]
+    assert found.unknown == []
+
+
+def test_only_decode_steps_outside_graphs_are_reported() -> None:
+    prefill = "Prefill batch, #new-seq: 1, #running-req: 0, #queue-req: 0, cuda graph: False"
+    graphed = "Decode batch, #running-req: 8, #token: 9, token usage: 0.10, cuda graph: True, gen throughput: 391.20"
+    assert read(prefill, graphed).findings == []
+    found = read(prefill, *[graphed.replace("True", "False").replace(" 8,", f" {n},") for n in (24, 32)])
+    assert one(found, "decode_without_graph").count == 2

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-WIDTHS = tuple(range(16, 145, 16))
-"""Columns (routed rows): multiples of 16 up to the widest tile of nvfp4_prefill.cu."""
+WIDTHS = tuple(range(8, 161, 8))
+"""Columns (routed rows): multiples of 8 up to the widest tile of nvfp4_prefill.cu."""
 TARGET = Path(__file__).parents[1] / "src" / "tilewright" / "kernels" / "nvfp4_wgmma.cuh"
 HEAD = """// Made by tools/build_wgmma.py: wgmma.mma_async with the weights (operand A, 64 rows) in registers and the
 // tokens (operand B, K-major) behind a shared-memory descriptor. `keep` 0 starts from zero.

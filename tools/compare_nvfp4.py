@@ -2,7 +2,7 @@
 
     python tools/compare_nvfp4.py --layers GLM-5:tp8,GLM-5:ep8 --tokens 1,16,64,1024,4096 --seconds 200 --out DIR
 
-Needs a GPU and the extra `kernels`. Peers: humming-kernels where installed, with its own choice of config (indexed and
+Needs a GPU and the extra `bench`. Peers: humming-kernels where installed, with its own choice of config (indexed and
 grouped), and torch's grouped_mm on the same weights as bf16. The same random checkpoint tensors for all; the experts'
 weights change with every call, so that L2 is cold; routing is uniform and made beforehand. DIR gets compare.json and
 compare.md. Stops at --seconds with what it has.
@@ -46,7 +46,8 @@ SEED = 3
 SORTED = [(1, 2, 4, 4, 4, 3), (1, 1, 4, 6, 4, 0), (1, 2, 4, 8, 2, 0), (2, 4, 4, 3, 4, 0), (2, 2, 4, 4, 4, 0),
           (4, 4, 4, 3, 4, 0), (4, 2, 4, 3, 4, 0), (8, 4, 4, 2, 4, 0)]  # fmt: skip
 SINGLE = [(2, 16, 1), (2, 16, 3), (1, 8, 6), (1, 16, 3), (4, 16, 1), (4, 8, 2), (2, 4, 4), (2, 8, 3)]
-WGMMA = [(32, 16, 6), (48, 32, 6), (64, 48, 6), (80, 64, 4), (128, 112, 3), (144, 96, 3), (144, 128, 3)]
+WGMMA = [(16, 8, 8, 7), (24, 8, 8, 7), (24, 16, 8, 7), (32, 16, 8, 6), (48, 32, 8, 6), (64, 40, 8, 5), (64, 48, 16, 5),
+         (80, 56, 8, 4), (96, 64, 16, 4), (128, 96, 16, 3), (144, 112, 16, 3), (160, 128, 16, 3)]  # fmt: skip
 """Builds that --search times, where they suit the rows an expert gets."""
 Call = Callable[[int], Any]
 Build = GroupedConfig | DecodeConfig | PrefillConfig
@@ -151,6 +152,9 @@ class Case:
         got = call(0)
         torch.cuda.synchronize()
         apart = error(answer(self.out if got is None else got), self.want)
+        if not apart.right("gemm"):
+            msg = f"wrong answer: largest deviation {apart.largest:.3g}, norm {apart.norm:.3g}"
+            raise ValueError(msg)
         time_s = seconds(call, self.calls, self.replays)
         p = self.problem
         return {
@@ -172,7 +176,8 @@ def ours(case: Case, build: Build) -> Call:
             decode_rows(case.x, weights, case.ids[at], case.out, build, per_token=p.per_token)
 
         return rows
-    routings = [route(ids, p.experts, build.block_rows) for ids in case.ids]
+    row_tiles = build.row_tiles(p.n, gated=False) if isinstance(build, GroupedConfig) else 0
+    routings = [route(ids, p.experts, build.block_rows, row_tiles) for ids in case.ids]
 
     def blocks(i: int) -> None:
         weights, at = case.turn(i)
@@ -326,7 +331,7 @@ def worth_a_look(problem: Problem) -> list[Build]:
     if problem.tokens <= 16 or row_by_row(problem.rows, problem.experts):
         builds += [DecodeConfig(*values) for values in SINGLE]
     if torch.cuda.get_device_capability(0) == (9, 0):
-        builds += [PrefillConfig(*values) for values in WGMMA if average / 2 <= values[0] <= max(48, 4 * average)]
+        builds += [PrefillConfig(*values) for values in WGMMA if average <= values[0] <= max(32, 2 * average)]
     return [build for build in builds if build.legal]
 
 

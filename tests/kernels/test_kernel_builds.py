@@ -87,6 +87,36 @@ def test_builds_that_were_fastest_on_an_h200() -> None:
     assert choose(16 * 8, 256) == choose(64 * 8, 256) == choose(64, 32) == GroupedConfig(1, 2, 4, 4, 4, 3)
 
 
+def test_rows_beyond_one_tile_are_dealt_out_evenly() -> None:
+    """GLM-5 on Hopper: 12 rows an expert are still sorted, 192 take two tiles of 96, 256 two of 128."""
+    assert isinstance(choose(384 * 8, 256), GroupedConfig)
+    assert choose(512 * 8, 256) == PrefillConfig(24, 8, 8, 7)
+    assert choose(6144 * 8, 256) == choose(3072 * 8, 256) == PrefillConfig(128, 96, 16, 3)
+    assert choose(8192 * 8, 256) == choose(4096 * 8, 256) == choose(1 << 24, 2) == PrefillConfig(160, 128, 16, 3)
+
+
+@pytest.mark.parametrize("average", [15, 16, 21, 29, 41, 57, 69, 89, 113, 144, 145, 200, 289, 1000])
+def test_a_tile_holds_what_an_expert_gets_on_average(average: int) -> None:
+    build = choose(average * 256, 256)
+    assert isinstance(build, PrefillConfig)
+    tiles = -(-average // build.tokens)
+    assert build.narrow / 2 <= average / tiles <= build.tokens
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        PrefillConfig(168, 128, 8, 3), PrefillConfig(160, 124, 12, 3), PrefillConfig(160, 128, 24, 3),
+        PrefillConfig(160, 96, 16, 3), PrefillConfig(64, 24, 8, 4), PrefillConfig(160, 128, 16, 4),
+        PrefillConfig(64, 72, 8, 3), PrefillConfig(64, 48, 0, 3), PrefillConfig(64, 48, 8, 1),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_builds_that_there_are_not(build: PrefillConfig) -> None:
+    """Too wide, no multiple of 8, steps past the widest, too many widths, too much shared memory, too few stages."""
+    assert not build.legal
+
+
 def test_bytes_of_a_stage() -> None:
     assert CHUNK_BYTES == 64 * 128 * 9 // 16
     assert GroupedConfig(columns=1, blocks=2, warps=4, stages=4).shared_bytes == 4 * (2 * 4608 + 8 * 320)
@@ -96,6 +126,7 @@ DEFINES = {
     "nvfp4_grouped.cu": GroupedConfig().defines(1),
     "nvfp4_decode.cu": DecodeConfig(4, 16, 1).defines(SUMMED),
     "nvfp4_route.cu": (),
+    "nvfp4_permute.cu": (),
 }
 
 
@@ -127,8 +158,9 @@ SPILLED_BY_LOADERS = 64
 
 
 @pytest.mark.compiler
-@pytest.mark.parametrize("build", [config for _, config in WGMMA], ids=str)
-@pytest.mark.parametrize("mode", [SILU, WEIGHTED])
+@pytest.mark.parametrize(
+    ("build", "mode"), [*((config, WEIGHTED) for _, config in WGMMA), (WGMMA[-1][1], SILU)], ids=str
+)
 def test_no_warpgroup_mma_waits_for_the_one_before(tmp_path: Path, build: PrefillConfig, mode: int) -> None:
     """ptxas serialises wgmma where registers run out, and only says so."""
     told = ptxas(tmp_path, "nvfp4_prefill.cu", "sm_90a", build.defines(mode))

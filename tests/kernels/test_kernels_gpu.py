@@ -150,7 +150,7 @@ def test_the_module_compiles_whole_and_can_be_captured(name: str) -> None:
 def test_the_cuda_op_passes_torchs_own_checks() -> None:
     case = Case(16, 512, 256, 33, 4)
     w13, w2 = case.packed("cuda")
-    arguments = (case.x, w13.data, w13.global_scale, w2.data, w2.global_scale, case.router, case.ids, 256)
+    arguments = (case.x, w13.data, w13.global_scale, w2.data, w2.global_scale, case.router, case.ids, 512, 256)
     checks = case.torch.library.opcheck(kernels.register_ops(), arguments)
     assert set(checks.values()) == {"SUCCESS"}
 

@@ -30,14 +30,15 @@ SEEN = 0.004
 """Norm of the deviation over the reference's: bf16 rounding is 0.0017 of it."""
 
 CASES = [
-    pytest.param(4, 256, 128, 40, 2, PrefillConfig(32, 16, 3), id="one step of K"),
-    pytest.param(8, 512, 1024, 100, 4, PrefillConfig(64, 48, 4), id="both widths"),
-    pytest.param(4, 320, 272, 77, 1, PrefillConfig(48, 32, 2), id="padded rows and K"),
-    pytest.param(5, 2880, 2880, 300, 2, PrefillConfig(144, 128, 3), id="2880 wide"),
-    pytest.param(3, 256, 6144, 1, 2, PrefillConfig(128, 96, 3), id="one token"),
-    pytest.param(16, 512, 256, 1500, 1, PrefillConfig(80, 64, 3), id="many blocks"),
-    pytest.param(2, 272, 2048, 513, 2, PrefillConfig(144, 112, 3), id="more tokens than tiles"),
-    pytest.param(40, 1280, 512, 900, 2, PrefillConfig(144, 96, 3), id="tiles in parts"),
+    pytest.param(4, 256, 128, 40, 2, PrefillConfig(32, 16, 16, 3), id="one step of K"),
+    pytest.param(8, 512, 1024, 100, 4, PrefillConfig(64, 48, 16, 4), id="two widths"),
+    pytest.param(4, 320, 272, 77, 1, PrefillConfig(48, 32, 8, 2), id="padded rows and K"),
+    pytest.param(5, 2880, 2880, 300, 2, PrefillConfig(160, 128, 16, 3), id="2880 wide"),
+    pytest.param(3, 256, 6144, 1, 2, PrefillConfig(128, 96, 16, 3), id="one token"),
+    pytest.param(16, 512, 256, 1500, 1, PrefillConfig(80, 56, 8, 3), id="four widths, many blocks"),
+    pytest.param(2, 272, 2048, 513, 2, PrefillConfig(144, 112, 16, 3), id="more tokens than tiles"),
+    pytest.param(40, 1280, 512, 900, 2, PrefillConfig(160, 144, 16, 3), id="tiles in parts"),
+    pytest.param(24, 512, 640, 200, 2, PrefillConfig(24, 8, 8, 7), id="few tokens"),
 ]
 
 
@@ -78,3 +79,23 @@ def test_every_mode(experts: int, rows: int, k: int, tokens: int, topk: int, bui
     assert near(whole[here, : rows // 2], (torch.nn.functional.silu(gate) * up)[here])
     # The next GEMM reads padded columns: they have to be zeros.
     assert bool((whole[here, rows // 2 :] == 0).all())
+
+
+def test_a_token_that_is_nan_stays_alone() -> None:
+    """A tile's empty places hold whatever the stage held before: not even NaN may get from there into a sum."""
+    import torch
+
+    experts, rows, k, tokens, topk = 8, 256, 1024, 200, 2
+    codes = torch.randint(0, 256, (experts, rows, k // 2), dtype=torch.uint8, device="cuda")
+    scales = torch.randint(40, 80, (experts, rows, k // 16), dtype=torch.uint8, device="cuda")
+    factor = torch.rand(experts, device="cuda")
+    ids = torch.rand(tokens, experts, device="cuda").topk(topk, 1).indices.int()
+    x = torch.randn(tokens, k, device="cuda", dtype=torch.bfloat16)
+    x[::3] = float("nan")
+    packed, build = kernels.pack(codes, scales, factor), PrefillConfig(64, 48, 8, 3)
+    out = torch.empty(tokens * topk, rows, device="cuda", dtype=torch.bfloat16)
+    for _ in range(3):
+        grouped_prefill(permuted(x, packed.steps), packed, route(ids, experts, build.block_rows), out, build,
+                        rows_per_token=topk)  # fmt: skip
+        assert torch.equal(out.isnan().all(1), x.isnan().all(1).repeat_interleave(topk))
+        assert torch.equal(out.isnan().any(1), out.isnan().all(1))

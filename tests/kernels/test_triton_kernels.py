@@ -100,6 +100,7 @@ def test_turns_divide_the_steps() -> None:
 LAYER = """
 import os, sys, json
 import torch
+from tilewright.errors import InputError
 from tilewright.bench import reference as bench_reference
 from tilewright.kernels import Tile, fused_moe_triton, grouped_gemm_triton, pack_triton, unpack_triton
 from tilewright.kernels import reference
@@ -160,9 +161,15 @@ from tilewright.kernels import moe_module, register_triton_op
 w13, w2 = pack_triton(*up, gated=True), pack_triton(*down)
 x, ids = torch.randn(tokens, hidden).bfloat16(), torch.stack([torch.randperm(experts)[:topk] for _ in range(tokens)])
 parts = [w13.codes, w13.scales.view(torch.uint8), w13.factor, w2.codes, w2.scales.view(torch.uint8), w2.factor]
-found["opcheck"] = torch.library.opcheck(register_triton_op(), (x, *parts, router, ids, inter, "bf16"))
+found["opcheck"] = torch.library.opcheck(register_triton_op(), (x, *parts, router, ids, hidden, inter, "bf16"))
 layer = moe_module(w13, w2)
 found["state"] = sorted(layer.state_dict())
+found["widths refused"] = []
+for width in (hidden // 2, hidden + 64, 2 * hidden):
+    try:
+        layer(torch.zeros(tokens, width, dtype=torch.bfloat16), router, ids)
+    except InputError as fault:
+        found["widths refused"].append(str(fault))
 
 class Block(torch.nn.Module):
     def __init__(self):
@@ -201,6 +208,11 @@ def test_layout_and_quantisation_are_exact(interpreted: dict[str, Any]) -> None:
     assert interpreted["quantise"]
     assert interpreted["blocks equal"] > 0.9
     assert interpreted["elsewhere"] == 0
+
+
+def test_the_module_knows_its_width(interpreted: dict[str, Any]) -> None:
+    """Of x of another width it would read past the weights, or not all of them."""
+    assert len(interpreted["widths refused"]) == 3
 
 
 def test_products_are_right(interpreted: dict[str, Any]) -> None:

@@ -39,6 +39,11 @@ def read_linear(tensors: Mapping[str, Any], prefix: str) -> tuple[Any, Any, Any]
             f"{prefix}.{names[2]}", f"The global scale {names[2]} is one number, not {list(factor.shape)}."
         )
     factor = factor.reshape(()).to(torch.float32)
+    least = "above 0" if names is COMPRESSED_TENSORS else "from 0 up"  # the reciprocal of a factor, or the factor
+    if not bool(factor.isfinite()) or factor < 0 or (names is COMPRESSED_TENSORS and factor == 0):
+        raise InputError(
+            f"{prefix}.{names[2]}", f"The global scale {names[2]} is a number {least}, not {float(factor)}."
+        )
     return codes, scales, 1 / factor if names is COMPRESSED_TENSORS else factor
 
 

@@ -1,4 +1,4 @@
-"""Which kernel and which build of it runs a problem: small tables, measured on an H200 on 2026-12-02.
+"""Which kernel and which build of it runs a problem: small tables, measured on an H200 on 2026-12-02 and 03.
 
 The figures are in docs/notes/nvfp4-moe-h200.md: GLM-5's GEMMs at TP8 and EP8, 1 to 4,096 tokens. Other architectures
 take the same tables, unmeasured; no build of them needs more shared memory than SM120 has.
@@ -7,6 +7,7 @@ take the same tables, unmeasured; no build of them needs more shared memory than
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import Final
 
 from tilewright.kernels.config import GroupedConfig
@@ -32,14 +33,23 @@ class Gpu:
 H200: Final = Gpu(sms=132, wgmma=True, name="NVIDIA H200")
 
 WGMMA: Final = (
-    (40.0, PrefillConfig(tokens=48, narrow=32, stages=6)),
-    (56.0, PrefillConfig(tokens=64, narrow=48, stages=6)),
-    (float("inf"), PrefillConfig(tokens=144, narrow=128, stages=3)),
+    (20.0, PrefillConfig(tokens=24, narrow=8, between=8, stages=7)),
+    (28.0, PrefillConfig(tokens=32, narrow=16, between=8, stages=6)),
+    (40.0, PrefillConfig(tokens=48, narrow=32, between=8, stages=6)),
+    (56.0, PrefillConfig(tokens=64, narrow=40, between=8, stages=5)),
+    (68.0, PrefillConfig(tokens=80, narrow=56, between=8, stages=4)),
+    (88.0, PrefillConfig(tokens=112, narrow=80, between=16, stages=3)),
+    (112.0, PrefillConfig(tokens=128, narrow=96, between=16, stages=3)),
+    (float("inf"), PrefillConfig(tokens=160, narrow=128, between=16, stages=3)),
 )
-"""Hopper's, for more rows an expert than `_SORTED_UP_TO`: at 32 and 128 the fastest for both GEMMs of a layer together,
-or within 2 % of it; between, by what a tile holds."""
-_SORTED_UP_TO: Final = 20.0
-"""Rows an expert up to which `_GROUPED` is taken on Hopper, too: at 16 its two GEMMs took 328 us, (48, 32) 346 us."""
+"""Rows of a tile up to which a build is taken, on Hopper and above `_SORTED_UP_TO`: of the two to four tried at 16, 24,
+32, 48, 64, 96 and 128 rows an expert the fastest for both GEMMs of GLM-5's layer at TP8 together, or within 2 % of it.
+It leaves room for most of what chance adds to the mean: the weights of an expert that gets more are decoded twice."""
+_WHOLE_UP_TO: Final = 144.0
+"""Rows an expert that still fit the widest tile with what chance adds; `route` deals more out evenly over several."""
+_SORTED_UP_TO: Final = 14.0
+"""Rows an expert up to which `_GROUPED` is taken on Hopper, too: at 8 rows its two GEMMs took 224 us at TP8 and wgmma's
+237 (211 and 205 at EP8), at 16 rows 310 and 263."""
 _GROUPED: Final = (
     (4.0, GroupedConfig(columns=1, blocks=2, warps=4, stages=4, units=4, resident=3)),
     (12.0, GroupedConfig(columns=2, blocks=4, warps=4, stages=3, units=4)),
@@ -63,8 +73,10 @@ def choose(rows: int, experts: int, gpu: Gpu = H200) -> GroupedConfig | PrefillC
     Only what the host knows without asking the device: how rows spread over experts is not looked at.
     """
     average = rows / max(1, min(rows, experts))
-    table = WGMMA if gpu.wgmma and average > _SORTED_UP_TO else _GROUPED
-    return next(config for limit, config in table if average <= limit)
+    if gpu.wgmma and average > _SORTED_UP_TO:
+        tiles = max(1, ceil(average / _WHOLE_UP_TO))
+        return next(config for limit, config in WGMMA if average / tiles <= limit)
+    return next(config for limit, config in _GROUPED if average <= limit)
 
 
 def choose_decode(rows: int, width: int, steps: int, sms: int = H200.sms) -> DecodeConfig:

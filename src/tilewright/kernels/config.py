@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from tilewright.kernels.layout import CHUNK_BYTES, GROUP_ROWS
 
 ROWS_A_BLOCK = 16
 TOKENS_A_COLUMN = 8
+MOST_SHARED: Final = 232_448
+"""Bytes of shared memory that one block may have on the GPU that has most of it (CUDA C++ Programming Guide, compute
+capabilities: SM90, SM100)."""
 _X_ROW_BYTES = 128 * 2 + 64
 _STATIC_BYTES = 128
 """Shared memory that the compiler adds (the flag of the last arrival, aligned), by ptxas."""
@@ -52,6 +56,11 @@ class GroupedConfig:
     def shared_bytes(self) -> int:
         """Dynamic shared memory."""
         return self.stages * (self.tile_rows // GROUP_ROWS * CHUNK_BYTES + self.block_rows * _X_ROW_BYTES)
+
+    def row_tiles(self, width: int, gated: bool) -> int:
+        """Tiles along the rows of a matrix whose product is `width` wide (`gated`: two stored rows a column)."""
+        groups = -(-width // (GROUP_ROWS // 2 if gated else GROUP_ROWS))
+        return -(-groups // (self.tile_rows // GROUP_ROWS))
 
     @property
     def legal(self) -> bool:

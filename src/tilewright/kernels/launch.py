@@ -10,7 +10,7 @@ from typing import Any
 
 from tilewright.errors import ToolError
 from tilewright.kernels.config import GroupedConfig
-from tilewright.kernels.layout import GROUP_ROWS, PackedWeights
+from tilewright.kernels.layout import PackedWeights
 from tilewright.kernels.parts import cuda_module, torch_module
 
 PLAIN, SILU, WEIGHTED = 0, 1, 2
@@ -117,8 +117,8 @@ class _Grouped(ctypes.Structure):
 
 class _Route(ctypes.Structure):
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("topk", "ids", "experts_of", "block_count")),
-        *((name, ctypes.c_int32) for name in ("rows", "experts", "block_rows", "block_limit")),
+        *((name, ctypes.c_void_p) for name in ("topk", "ids", "experts_of", "block_count", "arrivals")),
+        *((name, ctypes.c_int32) for name in ("rows", "experts", "block_rows", "arrival_count")),
     )
 
 
@@ -131,11 +131,13 @@ class _Sum(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Routed rows by expert, in blocks of `block_rows`: what `route` makes on the device."""
+    """Routed rows by expert, in blocks of `block_rows`: what `route` makes on the device. `arrivals` counts the parts
+    of each tile that are done: zeros between launches of `grouped`, which run one after the other."""
 
     ids: Any
     experts: Any
     block_count: Any
+    arrivals: Any
     block_rows: int
     block_limit: int
     rows: int
@@ -145,11 +147,13 @@ _ROUTE_THREADS = 1024
 _SUM_THREADS = 256
 MAX_EXPERTS = _ROUTE_THREADS
 """One thread counts each expert."""
-_workspaces: dict[tuple[int, int], tuple[Any, Any]] = {}
 
 
-def route(topk_ids: Any, experts: int, block_rows: int) -> Routing:
-    """`topk_ids` (int32, any shape) sorted by expert. Rows of experts outside 0..experts-1 are left out."""
+def route(topk_ids: Any, experts: int, block_rows: int, row_tiles: int = 0) -> Routing:
+    """`topk_ids` (int32, any shape) sorted by expert. Rows of experts outside 0..experts-1 are left out.
+
+    `row_tiles`: most that a matrix has in the calls of `grouped` to come (`GroupedConfig.row_tiles`).
+    """
     torch = torch_module()
     rows, device = int(topk_ids.numel()), topk_ids.device
     # Each expert that is hit can leave one block partly filled.
@@ -157,25 +161,14 @@ def route(topk_ids: Any, experts: int, block_rows: int) -> Routing:
     ids = torch.empty(limit * block_rows, dtype=torch.int32, device=device)
     of = torch.empty(limit, dtype=torch.int32, device=device)
     count = torch.empty(1, dtype=torch.int32, device=device)
+    arrivals = torch.empty(limit * row_tiles, dtype=torch.int32, device=device)
     kernel = load_kernel("nvfp4_route.cu", "nvfp4_route", (), 0, _ROUTE_THREADS, device.index)
     arguments = _Route(
-        topk_ids.data_ptr(), ids.data_ptr(), of.data_ptr(), count.data_ptr(), rows, experts, block_rows, limit
-    )
+        topk_ids.data_ptr(), ids.data_ptr(), of.data_ptr(), count.data_ptr(), arrivals.data_ptr(), rows, experts,
+        block_rows, limit * row_tiles,
+    )  # fmt: skip
     launch(kernel, 1, arguments)
-    return Routing(ids, of, count, block_rows, limit, rows)
-
-
-def _workspace(device: Any, floats: int, flags: int) -> tuple[Any, Any]:
-    """Partial sums and arrival counts of the current stream (its launches run one after the other)."""
-    torch = torch_module()
-    key = (device.index, torch.cuda.current_stream(device).cuda_stream)
-    partials, arrivals = _workspaces.get(key, (None, None))
-    if partials is None or partials.numel() < floats:
-        partials = torch.empty(floats, device=device)
-    if arrivals is None or arrivals.numel() < flags:
-        arrivals = torch.zeros(flags, dtype=torch.int32, device=device)
-    _workspaces[key] = (partials, arrivals)
-    return partials, arrivals
+    return Routing(ids, of, count, arrivals, block_rows, limit, rows)
 
 
 def grouped(
@@ -191,12 +184,12 @@ def grouped(
     torch = torch_module()
     sms = int(torch.cuda.get_device_properties(device).multi_processor_count)
     grid = min(kernel.resident_blocks, config.resident * sms or kernel.resident_blocks)
-    stored_width = GROUP_ROWS // 2 if weights.gated else GROUP_ROWS
-    groups = -(-weights.width // stored_width)
-    row_tiles = -(-groups // (config.tile_rows // GROUP_ROWS))
-    partials, arrivals = _workspace(
-        device, grid * 2 * config.tile_rows * config.block_rows, routing.block_limit * row_tiles
-    )
+    row_tiles = config.row_tiles(weights.width, weights.gated)
+    arrivals, tiles = routing.arrivals, routing.block_limit * row_tiles
+    if arrivals.numel() < tiles:
+        arrivals = torch.zeros(tiles, dtype=torch.int32, device=device)
+    # Two parts that each thread block may leave. Freed on return: only what runs later on this stream gets it.
+    partials = torch.empty(grid * 2 * config.tile_rows * config.block_rows, device=device)
     arguments = _Grouped(
         x.data_ptr(), weights.data.data_ptr(), weights.global_scale.data_ptr(), routing.ids.data_ptr(),
         routing.experts.data_ptr(), routing.block_count.data_ptr(), router.data_ptr() if router is not None else 0,
@@ -212,4 +205,4 @@ def sum_experts(y: Any, topk_ids: Any, out: Any, experts: int) -> None:
     tokens, width = int(out.shape[0]), int(out.shape[1])
     vectors = tokens * (width // 8)
     arguments = _Sum(y.data_ptr(), topk_ids.data_ptr(), out.data_ptr(), tokens, int(topk_ids.shape[1]), width, experts)
-    launch(kernel, -(-vectors // _SUM_THREADS), arguments)
+    launch(kernel, -(-vectors // _SUM_THREADS), arguments, overlap=True)

@@ -31,8 +31,9 @@ TILE_GROUPS = 4
 WHOLE_ROW = 8
 """Output widths and K are multiples of this: 16-byte loads of bf16."""
 
-_SIGN_BIT = 0x80
-"""Of an e4m3 byte. -0 is let through as 0."""
+SIGN_BIT = 0x80
+"""Of an e4m3 byte. -0 is let through as 0, and NaN as NaN whatever its sign."""
+_NEGATIVE_NAN = 0xFF
 NAN_SCALE = 255
 _SCALE_EXPONENT = 22
 """Stored exponent of the scale 1.0. 448 = 1.75 * 2^8 then has 30, the last one below the NaN code."""
@@ -70,6 +71,10 @@ class PackedWeights:
     @property
     def experts(self) -> int:
         return int(self.data.shape[0])
+
+    @property
+    def device(self) -> Any:
+        return self.data.device
 
     @property
     def groups(self) -> int:
@@ -153,8 +158,11 @@ def check_weights(codes: Any, scales: Any, global_scale: Any, gated: bool) -> tu
         raise InputError(
             "global_scale", f"Global scales are [{experts}] or [{experts}, 2], not {list(global_scale.shape)}."
         )
-    signs = scales.view(torch.uint8)
-    if bool(((signs & _SIGN_BIT) != 0).logical_and(signs != _SIGN_BIT).any()):
+    for name, tensor in (("weight_scale", scales), ("global_scale", global_scale)):
+        if tensor.device != codes.device:
+            raise InputError(name, f"{name} is on {tensor.device} and the weights on {codes.device}; move one of them.")
+    stored = scales.view(torch.uint8)
+    if bool(((stored > SIGN_BIT) & (stored != _NEGATIVE_NAN)).any()):
         raise InputError("weight_scale", "A block scale is negative; NVFP4 scales are ue4m3, from 0 to 448.")
     return experts, rows, k
 

@@ -12,7 +12,7 @@ from tilewright.kernels.config import GroupedConfig
 from tilewright.kernels.decode import SUMMED, DecodeConfig, decode_rows
 from tilewright.kernels.launch import MAX_EXPERTS, PLAIN, SILU, WEIGHTED, grouped, route, sum_experts
 from tilewright.kernels.layout import PackedWeights
-from tilewright.kernels.parts import torch_module
+from tilewright.kernels.parts import on_its_device, torch_module
 from tilewright.kernels.prefill import PrefillConfig, grouped_prefill, permuted, restored, stored_width
 from tilewright.kernels.room import arranged_bytes, check_room, gemm_bytes, layer_bytes
 from tilewright.kernels.tuned import preferred
@@ -22,10 +22,10 @@ _ALIGNMENT = 16
 """Bytes: activations are loaded 16 at a time."""
 
 
-def _activations(x: Any, k: int) -> Any:
+def _activations(x: Any, weights: PackedWeights) -> Any:
     if x.device.type != "cuda":
         raise InputError("x", f"The kernels run on an NVIDIA GPU; the activations are on {x.device}.")
-    return activations_of(x, k, _ALIGNMENT)
+    return activations_of(x, weights, _ALIGNMENT)
 
 
 @lru_cache(maxsize=64)
@@ -36,6 +36,7 @@ def gpu_of(device: Any) -> Gpu:
     return Gpu(int(properties.multi_processor_count), wgmma, str(properties.name))
 
 
+@on_its_device
 def grouped_gemm(x: Any, weights: PackedWeights, topk_ids: Any) -> Any:
     """bf16 [tokens * topk, width]: row `t * topk + i` is token t times the matrix of its i-th expert.
 
@@ -45,12 +46,12 @@ def grouped_gemm(x: Any, weights: PackedWeights, topk_ids: Any) -> Any:
         InputError: shapes, types or devices do not go together, or the GPU has no room for the answer.
     """
     torch = torch_module()
-    x = _activations(x, weights.k)
+    x = _activations(x, weights)
     rows, gpu = int(topk_ids.numel()), gpu_of(x.device)
     build = chosen_build(max(1, rows), weights.rows, weights.k, weights.experts, gpu)
     copied = arranged_bytes(int(x.shape[0]), weights.k) if isinstance(build, PrefillConfig) else 0
     check_room(torch, x.device, rows, gemm_bytes(rows, weights.width) + copied)
-    ids = experts_of(topk_ids, int(x.shape[0]), weights.experts, MAX_EXPERTS)
+    ids = experts_of(topk_ids, x, weights.experts, MAX_EXPERTS)
     topk = int(ids.shape[1])
     out = torch.zeros((rows, weights.width), dtype=torch.bfloat16, device=x.device)
     if rows == 0:
@@ -60,7 +61,8 @@ def grouped_gemm(x: Any, weights: PackedWeights, topk_ids: Any) -> Any:
     if isinstance(build, DecodeConfig):
         decode_rows(x, weights, ids, out, build, per_token=topk, mode=mode)
         return out
-    routing = route(ids, weights.experts, build.block_rows)
+    row_tiles = build.row_tiles(weights.width, weights.gated) if isinstance(build, GroupedConfig) else 0
+    routing = route(ids, weights.experts, build.block_rows, row_tiles)
     if isinstance(build, GroupedConfig):
         grouped(x, weights, routing, out, build, rows_per_token=topk, mode=mode)
         return out
@@ -74,6 +76,7 @@ def grouped_gemm(x: Any, weights: PackedWeights, topk_ids: Any) -> Any:
     return restored(stored, weights.width)
 
 
+@on_its_device
 def fused_moe(x: Any, w13: PackedWeights, w2: PackedWeights, topk_weights: Any, topk_ids: Any) -> Any:
     """bf16 [tokens, hidden]: for each token the sum over its experts of router weight * down(SiLU(gate) * up).
 
@@ -87,14 +90,14 @@ def fused_moe(x: Any, w13: PackedWeights, w2: PackedWeights, topk_weights: Any, 
     """
     torch = torch_module()
     check_pair(w13, w2)
-    x = _activations(x, w13.k)
+    x = _activations(x, w13)
     tokens, rows, gpu = int(x.shape[0]), int(topk_ids.numel()), gpu_of(x.device)
     alone = row_by_row(rows, w13.experts)
     build = choose(max(1, rows), w13.experts, gpu)
     arranged = not alone and isinstance(build, PrefillConfig)
     needed = layer_bytes(rows, tokens, w2.rows, w2.k, row_by_row=alone, arranged=arranged)
     check_room(torch, x.device, rows, needed)
-    ids = experts_of(topk_ids, tokens, w13.experts, MAX_EXPERTS)
+    ids = experts_of(topk_ids, x, w13.experts, MAX_EXPERTS)
     router = router_of(topk_weights, ids)
     out = torch.empty((tokens, w2.rows), dtype=torch.bfloat16, device=x.device)
     topk = int(ids.shape[1])
@@ -109,7 +112,10 @@ def fused_moe(x: Any, w13: PackedWeights, w2: PackedWeights, topk_weights: Any, 
         decode_rows(middle, w2, ids, out, second_build, per_token=topk, mode=SUMMED, router=router, overlap=True)
         return out
     build = preferred(build, gpu.name, w13.experts, w13.rows, w13.k, rows)
-    routing = route(ids, w13.experts, build.block_rows)
+    row_tiles = 0
+    if isinstance(build, GroupedConfig):
+        row_tiles = max(build.row_tiles(each.width, each.gated) for each in (w13, w2))
+    routing = route(ids, w13.experts, build.block_rows, row_tiles)
     parts = torch.empty((rows, w2.rows), dtype=torch.bfloat16, device=x.device)
     if isinstance(build, PrefillConfig):
         middle = torch.empty((rows, stored_width(w13)), dtype=torch.bfloat16, device=x.device)
@@ -127,22 +133,23 @@ def fused_moe(x: Any, w13: PackedWeights, w2: PackedWeights, topk_weights: Any, 
 def register_ops() -> Any:
     """Register `torch.ops.tilewright.nvfp4_fused_moe` (with its fake) and return it; once a process.
 
-    The op takes tensors only: (x, w13_data, w13_scale, w2_data, w2_scale, topk_weights, topk_ids, inter) with the
-    `data` and `global_scale` of `PackedWeights`; `inter` is w2's K, which its padding hides.
+    The op takes tensors only: (x, w13_data, w13_scale, w2_data, w2_scale, topk_weights, topk_ids, hidden,
+    inter) with the `data` and `global_scale` of `PackedWeights`; `hidden` and `inter` are w13's and w2's K, which
+    padding hides.
     """
     torch = torch_module()
 
     def run(
-        x: Any, w13_data: Any, w13_scale: Any, w2_data: Any, w2_scale: Any, topk_weights: Any, topk_ids: Any, inter: int
-    ) -> Any:
-        hidden = int(x.shape[1])
+        x: Any, w13_data: Any, w13_scale: Any, w2_data: Any, w2_scale: Any, topk_weights: Any, topk_ids: Any,
+        hidden: int, inter: int,
+    ) -> Any:  # fmt: skip
         w13 = PackedWeights(w13_data, w13_scale, 2 * inter, hidden, True)
         w2 = PackedWeights(w2_data, w2_scale, hidden, inter, False)
         return fused_moe(x, w13, w2, topk_weights, topk_ids)
 
     schema = (
         "(Tensor x, Tensor w13_data, Tensor w13_scale, Tensor w2_data, Tensor w2_scale, Tensor topk_weights, "
-        "Tensor topk_ids, int inter) -> Tensor"
+        "Tensor topk_ids, int hidden, int inter) -> Tensor"
     )
     name = f"{LIBRARY}::nvfp4_fused_moe"
     torch.library.define(name, schema)

@@ -35,7 +35,7 @@ struct Arguments {
   const float *router;         // [rows], TW_MODE 2
   char *out;                   // [rows, n_out] bf16
   float *partials;             // [grid * 2][BM * BT]
-  int *arrivals;               // [tiles], zero before and after
+  int *arrivals;               // [tiles], zero before (nvfp4_route.cu makes them so) and after
   u64 x_stride;
   int rows, rows_per_token, k, k_steps, row_tiles, groups, n_out;
 };

@@ -8,13 +8,14 @@
 //
 // Thread block: two consumer warpgroups, 128 weight rows each (two m64 blocks that share every read of the tokens), and
 // one producer warpgroup, which fills a ring of stages (128 values of K): weights by bulk copies, tokens row by row by
-// cp.async, since they are gathered. Tiles of few rows take the narrower of two MMA widths.
+// cp.async, since they are gathered. A tile of few rows takes a narrower MMA: its time goes with the width.
 //
-// K order: lane t of the packed layout holds 16 neighbouring values, wgmma wants pairs 8t.. apart. `nvfp4_permute` (and
+// K order: lane t of the packed layout holds 16 neighbouring values, wgmma wants pairs 8t.. apart. nvfp4_permute.cu (and
 // the store of TW_MODE 1) therefore transpose the 4 x 8 pairs of each 64 values of the activations once, in memory.
 //
-// Compile-time parameters: TW_BT tokens of a tile and TW_NARROW (multiples of 16, at most 144), TW_STAGES, TW_MODE (as in
-// nvfp4_grouped.cu; 1 stores rows of `out_stride` values in the permuted order, for the next GEMM).
+// Compile-time parameters: TW_BT tokens of the widest tile, TW_NARROW of the narrowest, TW_BETWEEN from width to width (all
+// multiples of 8, at most 160), TW_STAGES, TW_MODE (as in nvfp4_grouped.cu; 1 stores rows of `out_stride` values in the
+// permuted order, for the next GEMM).
 
 #include "nvfp4_common.cuh"
 #include "nvfp4_wgmma.cuh"
@@ -29,7 +30,8 @@ static const int KEPT = 40, TAKEN = 232;
 static const int X_HALF = TW_BT * 128;             // bytes: 64 values of K of every token, 128-byte swizzle
 static const int X_STAGE = 2 * X_HALF;
 static const int STAGE = X_STAGE + GROUPS * GROUP_BYTES;
-static const int PRODUCER_UNROLL = 4;
+static const int K16 = BLOCK_K / 16;               // MMAs along K of a stage
+static const int LOADS = 6;                        // rows of tokens that a producer has addresses for at once
 static const int COPY_TOKENS = 32;                 // tokens that are staged for one coalesced store
 static const int ROW_WORDS = M64 * (TW_MODE == 1 ? 16 : 32) + 4;  // 32-bit words of a staged row, 4 of padding
 static const int COPY_BYTES = COPY_TOKENS * ROW_WORDS * 4;
@@ -58,15 +60,22 @@ __device__ __forceinline__ void barrier_wait(u32 at, u32 parity) {
 __device__ __forceinline__ void barrier_arrive(u32 at) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
 }
-__device__ __forceinline__ void bulk_copy(u32 to, const void *from, u32 bytes, u32 barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from),
-               "r"(bytes), "r"(barrier)
-               : "memory");
+// Weights pass through L2 once; the tokens, which many tiles read, should stay.
+__device__ __forceinline__ u64 read_once() {
+  u64 policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
 }
-// K-major operand B under the 128-byte swizzle: eight rows are 1,024 bytes.
-__device__ __forceinline__ u64 descriptor(u32 at) {
-  return (u64)((at & 0x3FFFF) >> 4) | (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
+__device__ __forceinline__ void bulk_copy(u32 to, const void *from, u32 bytes, u32 barrier, u64 policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+      : "memory");
 }
+// K-major operand B under the 128-byte swizzle: eight rows are 1,024 bytes. Low and high word of the descriptor; the low
+// one counts addresses in units of 16 bytes.
+static const u32 DESCRIPTOR_HIGH = 1024 >> 4 | 1u << 30;
+__device__ __forceinline__ u32 descriptor_low(u32 at) { return at >> 4 | 1u << 16; }
 
 struct Ring {
   u32 index, parity;
@@ -79,59 +88,102 @@ struct Shared {  // addresses
   u32 stages, full, empty, copies;
 };
 
-// One tile's sums, N tokens wide. `ring` moves on by k_steps.
+// What a thread decodes of one stage: words of a 64-value half for each m64 block, scales of the whole stage.
+struct Words {
+  uint4 w[M64];
+};
+struct Scales {
+  u32 s[M64];
+};
+__device__ __forceinline__ Words words(u32 w_at, int half, int block, int lane) {
+  Words r;
+#pragma unroll
+  for (int m = 0; m < M64; ++m) r.w[m] = read16(w_at + m * GROUP_BYTES + half * 2048 + block * 512 + lane * 16);
+  return r;
+}
+__device__ __forceinline__ Scales scales(u32 w_at, int block, int lane) {
+  Scales r;
+#pragma unroll
+  for (int m = 0; m < M64; ++m)
+    r.s[m] = read4(w_at + m * GROUP_BYTES + CODE_BYTES + block / 2 * 256 + lane * 8 + block % 2 * 4);
+  return r;
+}
+
+// k16 step `at` of a stage: decoded into registers, multiplied asynchronously. `low`: descriptor_low of the stage.
 template <int N>
-__device__ __forceinline__ void multiply(float (&acc)[M64][TW_BT / 2], const Shared &at, Ring &ring, int k_steps, int warpgroup, int block, int lane) {
-  u32 decoded[2][M64][2][4];  // [buffer][m64 block][k16 step][register]
+__device__ __forceinline__ void multiply16(float (&acc)[M64][TW_BT / 2], u32 (&decoded)[M64][4], const Words &w,
+                                           const Scales &scale, u32 low, int at, int &keep) {
+  const int half = at / 4, word = at % 4;
+#pragma unroll
+  for (int m = 0; m < M64; ++m) {
+    const u32 s0 = scale_pair(half ? __byte_perm(scale.s[m], 0, 0x4442) : __byte_perm(scale.s[m], 0, 0x4440));
+    const u32 s1 = scale_pair(half ? __byte_perm(scale.s[m], 0, 0x4443) : __byte_perm(scale.s[m], 0, 0x4441));
+    decode(decoded[m], word == 0 ? w.w[m].x : word == 1 ? w.w[m].y : word == 2 ? w.w[m].z : w.w[m].w, s0, s1);
+  }
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+  const u64 b = (u64)DESCRIPTOR_HIGH << 32 | (low + half * (X_HALF / 16) + word * 2);
+#pragma unroll
+  for (int m = 0; m < M64; ++m) Wgmma<N>::run(acc[m], decoded[m], b, keep);
+  keep = 1;
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void all_but_newest() { asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory"); }
+
+// One tile's sums, N tokens wide. `ring` moves on by k_steps. While one k16 step is multiplied the next is decoded; finer
+// than that ptxas serialises, coarser costs registers, and with them the widest tile. Words are read from shared memory
+// some steps before they are decoded: the producers' copies queue before those reads, and the tensor cores would wait.
+//
+// The tokens were written by cp.async and wgmma reads them through the async proxy, with no proxy fence between: CUTLASS
+// has none there either (sm90_mma_multistage_gmma_rs_warpspecialized.hpp, `mma`), and one in each step is dear.
+template <int N>
+__device__ __forceinline__ void multiply(float (&acc)[M64][TW_BT / 2], const Shared &at, Ring &ring, int k_steps,
+                                         int warpgroup, int block, int lane) {
+  u32 decoded[2][M64][4];
+  const u32 weights = X_STAGE + warpgroup * M64 * GROUP_BYTES;
   int keep = 0;
-  u32 before = 0;
+  u32 before = 0, stage = at.stages + ring.index * STAGE;
+  barrier_wait(at.full + ring.index * 8, ring.parity);
+  Words first = words(stage + weights, 0, block, lane);
+  Scales scale = scales(stage + weights, block, lane);
 #pragma unroll 1
   for (int step = 0; step < k_steps; ++step) {
-    const u32 stage = at.stages + ring.index * STAGE;
-    barrier_wait(at.full + ring.index * 8, ring.parity);
-    // The tokens were written by cp.async (generic proxy), wgmma reads through the async proxy.
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    const u32 w_at = stage + X_STAGE + warpgroup * M64 * GROUP_BYTES;
-    u32 scales[M64];
+    // All lanes have the same: said so, the compiler adds to it in uniform registers, and the loop is a fifth shorter.
+    const u32 low = __shfl_sync(0xFFFFFFFFu, descriptor_low(stage), 0);
+    const Words second = words(stage + weights, 1, block, lane);
 #pragma unroll
-    for (int m = 0; m < M64; ++m)
-      scales[m] = read4(w_at + m * GROUP_BYTES + CODE_BYTES + block / 2 * 256 + lane * 8 + block % 2 * 4);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      uint4 w[M64];
-      u32 s[M64][2];
-#pragma unroll
-      for (int m = 0; m < M64; ++m) {
-        w[m] = read16(w_at + m * GROUP_BYTES + half * 2048 + block * 512 + lane * 16);
-        s[m][0] = scale_pair(half ? __byte_perm(scales[m], 0, 0x4442) : __byte_perm(scales[m], 0, 0x4440));
-        s[m][1] = scale_pair(half ? __byte_perm(scales[m], 0, 0x4443) : __byte_perm(scales[m], 0, 0x4441));
-      }
-#pragma unroll
-      for (int q = 0; q < 2; ++q) {
-#pragma unroll
-        for (int m = 0; m < M64; ++m) {
-          decode(decoded[q][m][0], q ? w[m].z : w[m].x, s[m][0], s[m][1]);
-          decode(decoded[q][m][1], q ? w[m].w : w[m].y, s[m][0], s[m][1]);
-        }
-        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-        for (int kk = 0; kk < 2; ++kk) {
-          const u64 b = descriptor(stage + half * X_HALF + (q * 2 + kk) * 32);
-#pragma unroll
-          for (int m = 0; m < M64; ++m) Wgmma<N>::run(acc[m], decoded[q][m][kk], b, keep);
-          keep = 1;
-        }
-        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-        asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-        // All batches but the newest are done: nothing reads the stage before this one any more.
-        if (half == 0 && q == 0 && step > 0 && lane == 0) barrier_arrive(before);
-      }
+    for (int i = 0; i < K16 / 2; ++i) {
+      multiply16<N>(acc, decoded[i % 2], first, scale, low, i, keep);
+      all_but_newest();
+      // Nothing reads the stage before this one any more.
+      if (i == 0 && step > 0 && lane == 0) barrier_arrive(before);
     }
     before = at.empty + ring.index * 8;
     ring.next();
+    const u32 next = at.stages + ring.index * STAGE;
+    Scales next_scale = scale;
+#pragma unroll
+    for (int i = K16 / 2; i < K16; ++i) {
+      if (i == K16 - 1 && step + 1 < k_steps) {
+        barrier_wait(at.full + ring.index * 8, ring.parity);
+        first = words(next + weights, 0, block, lane);
+        next_scale = scales(next + weights, block, lane);
+      }
+      multiply16<N>(acc, decoded[i % 2], second, scale, low, i, keep);
+      all_but_newest();
+    }
+    scale = next_scale;
+    stage = next;
   }
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
   if (lane == 0) barrier_arrive(before);
+}
+// The same, as wide as `count` tokens need.
+template <int N>
+__device__ __forceinline__ void multiply_narrowest(float (&acc)[M64][TW_BT / 2], const Shared &at, Ring &ring, int k_steps,
+                                                   int warpgroup, int block, int lane, int count) {
+  if constexpr (N >= TW_BT) multiply<TW_BT>(acc, at, ring, k_steps, warpgroup, block, lane);
+  else if (count <= N) multiply<N>(acc, at, ring, k_steps, warpgroup, block, lane);
+  else multiply_narrowest<N + TW_BETWEEN>(acc, at, ring, k_steps, warpgroup, block, lane, count);
 }
 
 // A warpgroup that has no part in a tile goes along.
@@ -174,9 +226,7 @@ __device__ __forceinline__ void tile(const PrefillArguments &p, const Shared &at
   const int warpgroup = warp / 4, block = warp % 4, member = threadIdx.x % 128;
   if (warpgroup < item.part || warpgroup >= item.part + item.parts) return sit_out(at, ring, p.k_steps, warpgroup, lane);
   float acc[M64][TW_BT / 2];
-  // Two widths only: with more of them ptxas runs out of registers and serialises the MMAs.
-  if (count <= TW_NARROW) multiply<TW_NARROW>(acc, at, ring, p.k_steps, warpgroup, block, lane);
-  else multiply<TW_BT>(acc, at, ring, p.k_steps, warpgroup, block, lane);
+  multiply_narrowest<TW_NARROW>(acc, at, ring, p.k_steps, warpgroup, block, lane, count);
 
   const int expert = __ldg(p.experts + item.slot);
   // The decoder's powers of two: codes 2^-126, scales 2^119.
@@ -207,7 +257,9 @@ __device__ __forceinline__ void tile(const PrefillArguments &p, const Shared &at
             asm volatile("st.shared.u16 [%0], %1;" ::"r"(row + word * 4 + n % 2 * 2), "h"((unsigned short)bf16_pair(y, 0.f))
                          : "memory");
           } else {
-            asm volatile("st.shared.u32 [%0], %1;" ::"r"(row + (m * 32 + g * 4 + block) * 4), "r"(bf16_pair(v0, v1)) : "memory");
+            // t in the low bits: the lanes of a warp write to 32 banks.
+            asm volatile("st.shared.u32 [%0], %1;" ::"r"(row + (m * 32 + g * 4 + (block ^ t)) * 4), "r"(bf16_pair(v0, v1))
+                         : "memory");
           }
         }
       }
@@ -220,6 +272,10 @@ __device__ __forceinline__ void tile(const PrefillArguments &p, const Shared &at
       if (base + token >= count || column >= (TW_MODE == 1 ? p.out_stride : p.n_out)) continue;
       const int id = __ldg(ids + base + token);
       uint4 v = read16(copy + token * ROW_WORDS * 4 + piece % pieces * 16);
+      if (TW_MODE != 1) {  // as the words of a row were mixed
+        if (token / 2 & 1) v = make_uint4(v.y, v.x, v.w, v.z);
+        if (token / 2 & 2) v = make_uint4(v.z, v.w, v.x, v.y);
+      }
       if (TW_MODE == 2) {
         const float weight = __ldg(p.router + id);
         u32 *w = (u32 *)&v;
@@ -235,7 +291,7 @@ __device__ __forceinline__ void tile(const PrefillArguments &p, const Shared &at
 extern "C" __global__ void __launch_bounds__(CONSUMERS + 128, 1) nvfp4_prefill(const PrefillArguments p) {
   extern __shared__ char memory[];
   __shared__ __align__(8) u64 barriers[2 * TW_STAGES];
-  __shared__ int rows_of[2][TW_BT];
+  __shared__ u32 offset_of[2][TW_BT];  // of each row of the tile in x, in units of 16 bytes
   __shared__ Plan plan;  // not in registers: the producers have few
   Shared at;
   at.stages = (shared_address(memory) + 1023) & ~1023u;
@@ -258,43 +314,47 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 128, 1) nvfp4_prefill(c
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(KEPT));
     const int member = thread - CONSUMERS, chunk = member % 16, row0 = member / 16;
     const u32 to = (chunk / 8) * X_HALF + row0 * 128 + ((chunk % 8) ^ row0) * 16;
+    const u64 policy = read_once();
     int table = 0;
     for (int index = blockIdx.x; index < plan.items; index += gridDim.x, table ^= 1) {
       const Item item = plan.at(index, p.row_tiles);
-      for (int i = member; i < TW_BT; i += 128) {
-        const int id = __ldg(p.ids + (long long)item.slot * TW_BT + i);
-        rows_of[table][i] = id < p.rows ? id / p.rows_per_token : -1;
+      int count = 0;  // real rows stand first; the others' places hold what was there, and their sums are not stored
+      for (int base = 0; base < TW_BT; base += 128) {
+        const int i = base + member, id = i < TW_BT ? __ldg(p.ids + (long long)item.slot * TW_BT + i) : p.rows;
+        if (i < TW_BT) offset_of[table][i] = (u32)(id / p.rows_per_token) * (u32)(p.k_steps * (BLOCK_K * 2 / 16));
+        int real;
+        asm volatile("{ .reg .pred p; setp.ne.s32 p, %1, 0; barrier.cta.red.popc.aligned.u32 %0, 15, 128, p; }"
+                     : "=r"(real)
+                     : "r"((int)(id < p.rows))
+                     : "memory");
+        count += real;
       }
-      asm volatile("bar.sync 15, 128;" ::: "memory");
-      int count = 0;
-      for (int i = lane; i < (TW_BT + 31) / 32 * 32; i += 32)
-        count += __popc(__ballot_sync(0xFFFFFFFFu, i < TW_BT && rows_of[table][i < TW_BT ? i : 0] >= 0));
-      const int width = count <= TW_NARROW ? TW_NARROW : TW_BT;
-      const int expert = __ldg(p.experts + item.slot);
       const int group0 = item.row_tile * GROUPS + item.part * M64, groups = item.parts * M64;
-      const char *w = p.weights + (u64)expert * p.groups * p.k_steps * GROUP_BYTES;
+      const char *w = p.weights + (u64)__ldg(p.experts + item.slot) * p.groups * p.k_steps * GROUP_BYTES;
       const char *x = p.x + chunk * 16;
-      const u32 stride = p.k_steps * (BLOCK_K * 2);
-      const u32 rows_at = shared_address(rows_of[table]) + row0 * 4, rows_end = shared_address(rows_of[table]) + width * 4;
+      const u32 first = shared_address(offset_of[table]) + row0 * 4, end = shared_address(offset_of[table]) + count * 4;
 #pragma unroll 1
       for (int step = 0; step < p.k_steps; ++step) {
         barrier_wait(at.empty + ring.index * 8, ring.parity ^ 1);
         const u32 stage = at.stages + ring.index * STAGE, full = at.full + ring.index * 8;
-        if (member == 0) {
-          asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full), "r"(groups * GROUP_BYTES) : "memory");
-#pragma unroll 1
-          for (int i = 0; i < groups; ++i) {
-            // A tile may be taller than what is left of the matrix: its last groups are read again and not stored.
-            const int group = min(group0 + i, p.groups - 1);
-            bulk_copy(stage + X_STAGE + (item.part * M64 + i) * GROUP_BYTES, w + (u64)(group * p.k_steps) * GROUP_BYTES,
-                      GROUP_BYTES, full);
-          }
+        if (member == 0)
+          asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full), "r"(groups * GROUP_BYTES)
+                       : "memory");
+        if (lane == 0 && member / 32 < groups) {
+          // A tile may be taller than what is left of the matrix: its last groups are read again and not stored.
+          const int group = min(group0 + member / 32, p.groups - 1);
+          bulk_copy(stage + X_STAGE + (item.part * M64 + member / 32) * GROUP_BYTES, w + (u64)(group * p.k_steps) * GROUP_BYTES,
+                    GROUP_BYTES, full, policy);
         }
         u32 into = stage + to;
-#pragma unroll PRODUCER_UNROLL
-        for (u32 r = rows_at; r < rows_end; r += 32, into += 1024) {
-          const int row = read4(r);
-          copy16(into, x + (u64)(u32)max(row, 0) * stride, row >= 0 ? 16 : 0);
+#pragma unroll 1
+        for (u32 r = first; r < end; r += 32 * LOADS, into += 1024 * LOADS) {
+          u32 offset[LOADS];  // read together: one after the other they would wait for shared memory each time
+#pragma unroll
+          for (int j = 0; j < LOADS; ++j) offset[j] = read4(min(r + j * 32, end - 4));
+#pragma unroll
+          for (int j = 0; j < LOADS; ++j)
+            if (r + j * 32 < end) copy16(into + j * 1024, x + (u64)offset[j] * 16, 16);
         }
         w += GROUP_BYTES;
         x += BLOCK_K * 2;
@@ -315,25 +375,4 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 128, 1) nvfp4_prefill(c
       tile(p, at, ring, item, count);
     }
   }
-}
-
-struct PermuteArguments {
-  const char *x;  // [tokens, k] bf16, rows `x_stride` bytes apart
-  uint4 *out;     // [tokens, k_steps * 128]
-  u64 x_stride;
-  int tokens, k, k_steps;
-};
-
-// Pair 8t + c of each 64 values goes to pair 4c + t; past k there are zeros. A thread makes 16 bytes.
-extern "C" __global__ void __launch_bounds__(256) nvfp4_permute(const PermuteArguments p) {
-  const u64 at = (u64)blockIdx.x * 256 + threadIdx.x;
-  const int pieces = p.k_steps * 16;
-  if (at >= (u64)p.tokens * pieces) return;
-  const u64 token = at / pieces;
-  const int piece = (int)(at - token * pieces), base = piece / 8 * 64 + piece % 8 * 2;
-  const char *row = p.x + token * p.x_stride;
-  u32 v[4];
-#pragma unroll
-  for (int t = 0; t < 4; ++t) v[t] = base + t * 16 < p.k ? __ldg((const u32 *)(row + (u64)(base + t * 16) * 2)) : 0;
-  p.out[at] = make_uint4(v[0], v[1], v[2], v[3]);
 }

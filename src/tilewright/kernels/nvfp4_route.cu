@@ -1,40 +1,56 @@
 // The two small kernels around the grouped GEMMs: routed rows sorted by expert, and the sum over each token's experts.
-// No header is included, as in nvfp4_grouped.cu.
 
-typedef unsigned int u32;
-typedef unsigned long long u64;
+#include "nvfp4_common.cuh"
 
 struct RouteArguments {
   const int *topk;   // [rows] expert of each routed row; outside 0..experts-1: computed elsewhere
   int *ids;          // [block_limit * block_rows]
   int *experts_of;   // [block_limit]
   int *block_count;  // [1]
-  int rows, experts, block_rows, block_limit;
+  int *arrivals;     // [arrival_count], made zeros for nvfp4_grouped.cu
+  int rows, experts, block_rows, arrival_count;
 };
+
+static const int THREADS = 1024;
+static const int AHEAD = 8;  // loads in flight of a thread: one block reads all rows, and each load takes long
+
+// Calls use(row, expert) for this thread's routed rows that are on this GPU.
+template <class Use>
+__device__ __forceinline__ void for_rows(const RouteArguments &p, Use use) {
+  for (int base = threadIdx.x; base < p.rows; base += THREADS * AHEAD) {
+    int expert[AHEAD];
+#pragma unroll
+    for (int j = 0; j < AHEAD; ++j) expert[j] = base + j * THREADS < p.rows ? __ldg(p.topk + base + j * THREADS) : -1;
+#pragma unroll
+    for (int j = 0; j < AHEAD; ++j)
+      if (expert[j] >= 0 && expert[j] < p.experts) use(base + j * THREADS, expert[j]);
+  }
+}
 
 // One thread block of 1,024 threads; experts <= 1,024. Rows of one expert come in any order: no result depends on it.
 // An expert's rows are spread evenly over its blocks: two narrow tiles cost less than a full one and a nearly empty one.
-extern "C" __global__ void __launch_bounds__(1024) nvfp4_route(const RouteArguments p) {
-  __shared__ int counts[1024], firsts[1024], shares[1024], scan[1024];
-  const int thread = threadIdx.x;
+extern "C" __global__ void __launch_bounds__(THREADS) nvfp4_route(const RouteArguments p) {
+  __shared__ int counts[THREADS], firsts[THREADS], shares[THREADS], warps[32];
+  const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
   counts[thread] = 0;
+  for (int i = thread; i < p.arrival_count; i += THREADS) p.arrivals[i] = 0;
   __syncthreads();
-  for (int i = thread; i < p.rows; i += 1024) {
-    const int expert = p.topk[i];
-    if (expert >= 0 && expert < p.experts) atomicAdd(&counts[expert], 1);
-  }
+  for_rows(p, [&](int, int expert) { atomicAdd(&counts[expert], 1); });
   __syncthreads();
   const int mine = counts[thread], blocks = (mine + p.block_rows - 1) / p.block_rows;
-  scan[thread] = blocks;
-  __syncthreads();
-  for (int step = 1; step < 1024; step *= 2) {
-    const int below = thread >= step ? scan[thread - step] : 0;
-    __syncthreads();
-    scan[thread] += below;
-    __syncthreads();
+  int upto = blocks;  // of this thread's warp, then of all warps before it as well
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const int below = __shfl_up_sync(0xFFFFFFFFu, upto, step);
+    if (lane >= step) upto += below;
   }
-  const int first = scan[thread] - blocks;
-  const int share = blocks ? (mine + blocks - 1) / blocks : 1;  // rows of a block
+  if (lane == 31) warps[warp] = upto;
+  __syncthreads();
+  int before = lane < warp ? warps[lane] : 0;
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) before += __shfl_xor_sync(0xFFFFFFFFu, before, step);
+  upto += before;
+  const int first = upto - blocks, share = blocks ? (mine + blocks - 1) / blocks : 1;  // rows of a block
   firsts[thread] = first;
   shares[thread] = share;
   counts[thread] = 0;  // now rows placed
@@ -42,14 +58,12 @@ extern "C" __global__ void __launch_bounds__(1024) nvfp4_route(const RouteArgume
     p.experts_of[first + b] = thread;
     for (int i = max(0, min(share, mine - b * share)); i < p.block_rows; ++i) p.ids[(first + b) * p.block_rows + i] = p.rows;
   }
-  if (thread == 1023) *p.block_count = scan[1023];
+  if (thread == THREADS - 1) *p.block_count = upto;
   __syncthreads();
-  for (int i = thread; i < p.rows; i += 1024) {
-    const int expert = p.topk[i];
-    if (expert < 0 || expert >= p.experts) continue;
+  for_rows(p, [&](int row, int expert) {
     const int place = atomicAdd(&counts[expert], 1), block = place / shares[expert];
-    p.ids[(firsts[expert] + block) * p.block_rows + place - block * shares[expert]] = i;
-  }
+    p.ids[(firsts[expert] + block) * p.block_rows + place - block * shares[expert]] = row;
+  });
 }
 
 struct SumArguments {
@@ -60,6 +74,7 @@ struct SumArguments {
 };
 
 extern "C" __global__ void __launch_bounds__(256) nvfp4_sum(const SumArguments p) {
+  wait_for_previous();
   const int vectors = p.width / 8;
   const u64 at = (u64)blockIdx.x * 256 + threadIdx.x;
   if (at >= (u64)p.tokens * vectors) return;

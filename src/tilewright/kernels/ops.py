@@ -15,7 +15,7 @@ from tilewright.kernels.triton_tiles import Activations
 TRITON_OP = f"{LIBRARY}::nvfp4_fused_moe_triton"
 _SCHEMA = (
     "(Tensor x, Tensor w13_codes, Tensor w13_scales, Tensor w13_factor, Tensor w2_codes, Tensor w2_scales, "
-    "Tensor w2_factor, Tensor topk_weights, Tensor topk_ids, int inter, str activations) -> Tensor"
+    "Tensor w2_factor, Tensor topk_weights, Tensor topk_ids, int hidden, int inter, str activations) -> Tensor"
 )
 
 
@@ -24,15 +24,15 @@ def register_triton_op() -> Any:
     """Register `torch.ops.tilewright.nvfp4_fused_moe_triton` (with its fake) and return it; once a process.
 
     The op takes tensors only: the parts of both `TritonWeights`, the scales as uint8 (checks of torch do arithmetic on
-    what they are given, and there is none in FP8); `inter` is w2's K, which its padding hides.
+    what they are given, and there is none in FP8); `hidden` and `inter` are w13's and w2's K, which padding
+    hides.
     """
     torch = torch_module()
 
     def run(
         x: Any, w13_codes: Any, w13_scales: Any, w13_factor: Any, w2_codes: Any, w2_scales: Any, w2_factor: Any,
-        topk_weights: Any, topk_ids: Any, inter: int, activations: str,
+        topk_weights: Any, topk_ids: Any, hidden: int, inter: int, activations: str,
     ) -> Any:  # fmt: skip
-        hidden = int(x.shape[1])
         first, second = (scales.view(torch.float8_e4m3fn) for scales in (w13_scales, w2_scales))
         w13 = TritonWeights(w13_codes, first, w13_factor, 2 * inter, hidden, True)
         w2 = TritonWeights(w2_codes, second, w2_factor, hidden, inter, False)
@@ -58,16 +58,16 @@ def moe_module(
     """
     torch = torch_module()
     if isinstance(w13, TritonWeights) and isinstance(w2, TritonWeights):
-        op, inter = register_triton_op(), w2.k
+        op = register_triton_op()
         parts = {
             "w13_codes": w13.codes, "w13_scales": w13.scales.view(torch.uint8), "w13_factor": w13.factor,
             "w2_codes": w2.codes, "w2_scales": w2.scales.view(torch.uint8), "w2_factor": w2.factor,
         }  # fmt: skip
-        last: tuple[Any, ...] = (inter, activations)
+        last: tuple[Any, ...] = (w13.k, w2.k, activations)
     elif isinstance(w13, PackedWeights) and isinstance(w2, PackedWeights):
-        op, inter = register_ops(), w2.k
+        op = register_ops()
         parts = {"w13_data": w13.data, "w13_scale": w13.global_scale, "w2_data": w2.data, "w2_scale": w2.global_scale}
-        last = (inter,)
+        last = (w13.k, w2.k)
     else:
         msg = "w13 and w2 are both of `pack` or both of `pack_triton`."
         raise TypeError(msg)

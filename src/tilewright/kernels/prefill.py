@@ -6,7 +6,8 @@ import ctypes
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tilewright.kernels.config import macros
+from tilewright.errors import InputError
+from tilewright.kernels.config import MOST_SHARED, macros
 from tilewright.kernels.launch import PLAIN, SILU, Routing, launch, load_kernel
 from tilewright.kernels.layout import CHUNK_BYTES, GROUP_ROWS, STEP_K, PackedWeights
 from tilewright.kernels.parts import torch_module
@@ -18,8 +19,13 @@ THREADS: Final = 3 * WARPGROUP
 """Two warpgroups multiply, one loads."""
 STORED_ROWS: Final = 128
 """Columns to which the middle of a layer is padded: a step of K of the next GEMM."""
-MAX_TOKENS: Final = 144
-"""Widest tile: beyond it ptxas (CUDA 13.0) finds no registers for two widths and serialises the MMAs."""
+MAX_TOKENS: Final = 160
+"""Widest tile: beyond it ptxas (CUDA 13.0) spills, then finds no registers and serialises the MMAs."""
+WIDTH_MULTIPLE: Final = 8
+"""Tokens: wgmma's N is a multiple of it (PTX ISA, wgmma.mma_async), and eight rows repeat the swizzle."""
+MAX_WIDTHS: Final = 4
+"""MMA widths of one build, three where the widest is above `_FOUR_WIDTHS`: with more, ptxas spills."""
+_FOUR_WIDTHS: Final = 128
 _COPY_TOKENS: Final = 32
 _ROW_PADDING: Final = 16
 """Bytes behind a staged row: neighbouring rows start in other banks."""
@@ -27,18 +33,27 @@ _STATIC_REST: Final = 64
 """Bytes: the plan of tiles, rounded up; tables of rows and barriers come on top."""
 _RING_ALIGNMENT: Final = 1024
 """Bytes: the 128-byte swizzle repeats every eight rows."""
-SHARED_LIMIT: Final = 232_448
-"""Shared memory of a thread block on SM90 (CUDA C++ Programming Guide, compute capabilities)."""
 _PERMUTE_THREADS: Final = 256
+_PERMUTE_PIECES: Final = 4
+"""Of 16 bytes that a thread makes (nvfp4_permute.cu, PIECES)."""
+_MOST_PIECES: Final = 2**32
+"""The kernel counts pieces of 16 bytes of `x` in 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillConfig:
-    """One build of `nvfp4_prefill.cu`: `tokens` of a tile, the `narrow` width that short tiles take, `stages`."""
+    """One build of `nvfp4_prefill.cu`: `tokens` of the widest tile, the `narrow` width of the shortest, how far it is
+    `between` one width and the next, `stages`."""
 
-    tokens: int = 144
+    tokens: int = 160
     narrow: int = 128
+    between: int = 16
     stages: int = 3
+
+    @property
+    def widths(self) -> range:
+        """MMA widths that are built, narrowest first."""
+        return range(self.narrow, self.tokens + 1, max(1, self.between))
 
     @property
     def block_rows(self) -> int:
@@ -54,14 +69,20 @@ class PrefillConfig:
     @property
     def legal(self) -> bool:
         """Whether ptxas keeps its MMAs asynchronous and a thread block has the shared memory."""
-        widths = (self.tokens, self.narrow)
-        inside = all(width % 16 == 0 and 16 <= width <= MAX_TOKENS for width in widths)
+        parts = (self.tokens, self.narrow, self.between)
+        whole = all(part > 0 and part % WIDTH_MULTIPLE == 0 for part in parts) and self.widths[-1:] == range(
+            self.tokens, self.tokens + 1
+        )
+        most = MAX_WIDTHS if self.tokens <= _FOUR_WIDTHS else MAX_WIDTHS - 1
         static = 2 * self.tokens * 4 + self.stages * 16 + _STATIC_REST
-        return inside and self.narrow < self.tokens and self.stages >= 2 and self.shared_bytes + static <= SHARED_LIMIT
+        fits = self.stages >= 2 and self.shared_bytes + static <= MOST_SHARED
+        return whole and fits and self.tokens <= MAX_TOKENS and len(self.widths) <= most
 
     def defines(self, mode: int) -> tuple[str, ...]:
         """Compiler options of this build."""
-        names = {"BT": self.tokens, "NARROW": self.narrow, "STAGES": self.stages, "MODE": mode}
+        names = {
+            "BT": self.tokens, "NARROW": self.narrow, "BETWEEN": self.between, "STAGES": self.stages, "MODE": mode,
+        }  # fmt: skip
         return macros(names)
 
 
@@ -90,13 +111,12 @@ def permuted(x: Any, steps: int) -> Any:
     torch = torch_module()
     tokens = int(x.shape[0])
     out = torch.empty((tokens, steps * STEP_K), dtype=torch.bfloat16, device=x.device)
-    kernel = load_kernel("nvfp4_prefill.cu", "nvfp4_permute", PrefillConfig().defines(PLAIN), 0, _PERMUTE_THREADS,
-                         x.device.index)  # fmt: skip
+    kernel = load_kernel("nvfp4_permute.cu", "nvfp4_permute", (), 0, _PERMUTE_THREADS, x.device.index)
     arguments = _Permute(
         x.data_ptr(), out.data_ptr(), x.stride(0) * x.element_size(), tokens, int(x.shape[1]), steps
     )  # fmt: skip
     pieces = tokens * steps * (STEP_K // 8)
-    launch(kernel, -(-pieces // _PERMUTE_THREADS), arguments)
+    launch(kernel, -(-pieces // (_PERMUTE_THREADS * _PERMUTE_PIECES)), arguments)
     return out
 
 
@@ -117,8 +137,11 @@ def grouped_prefill(
 ) -> None:  # fmt: skip
     """One grouped GEMM of `permuted` activations into `out`, bf16 [routing.rows, width].
 
-    Mode SILU writes the permuted activations of the next GEMM: [routing.rows, width padded to 128].
+    Mode SILU writes the permuted activations of the next GEMM: [routing.rows, width padded to 128]. InputError for more
+    of `x` than the kernel counts.
     """
+    if int(x.shape[0]) * weights.steps * (STEP_K // 8) >= _MOST_PIECES:
+        raise InputError("x", f"{int(x.shape[0]):,} rows of K = {weights.k} are more than one call takes; pass fewer.")
     device = x.device
     kernel = load_kernel(
         "nvfp4_prefill.cu", "nvfp4_prefill", config.defines(mode), config.shared_bytes, THREADS, device.index

@@ -12,12 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.kernels.layout import STEP_K, VALUES_A_SCALE, check_weights
+from tilewright.kernels.layout import SIGN_BIT, STEP_K, VALUES_A_SCALE, check_weights
 from tilewright.kernels.parts import torch_module
 
 HALF = VALUES_A_SCALE // 2
 SCALES_A_STEP = STEP_K // VALUES_A_SCALE
-_SIGN = 0x80
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +38,10 @@ class TritonWeights:
     @property
     def experts(self) -> int:
         return int(self.codes.shape[0])
+
+    @property
+    def device(self) -> Any:
+        return self.codes.device
 
     @property
     def steps(self) -> int:
@@ -71,7 +74,7 @@ def pack_triton(codes: Any, scales: Any, global_scale: Any, *, gated: bool = Fal
         scale = scale_bytes[expert] if order is None else scale_bytes[expert][order]
         nibbles = torch.stack([of & 15, of >> 4], dim=-1).reshape(rows, k // VALUES_A_SCALE, 2, HALF)
         packed[expert, :, : k // 2] = (nibbles[:, :, 0] | nibbles[:, :, 1] << 4).reshape(rows, k // 2)
-        scale = torch.nn.functional.pad(scale & ~_SIGN, (0, steps * SCALES_A_STEP - k // VALUES_A_SCALE))
+        scale = torch.nn.functional.pad(scale & ~SIGN_BIT, (0, steps * SCALES_A_STEP - k // VALUES_A_SCALE))
         stored[expert] = scale.reshape(rows, steps, SCALES_A_STEP).transpose(0, 1)
     factors = global_scale.to(device=codes.device, dtype=torch.float32)
     if factors.ndim == 1:

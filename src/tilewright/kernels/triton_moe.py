@@ -13,7 +13,7 @@ from typing import Any, Final
 from tilewright.errors import InputError, MissingPartError, shown
 from tilewright.kernels.arguments import activations_of, check_pair, experts_of, router_of
 from tilewright.kernels.layout import STEP_K, VALUES_A_SCALE
-from tilewright.kernels.parts import EXTRA, torch_module
+from tilewright.kernels.parts import EXTRA, on_its_device, torch_module
 from tilewright.kernels.room import check_room, gemm_bytes, layer_bytes, quantised_bytes
 from tilewright.kernels.triton_layout import TritonWeights
 from tilewright.kernels.triton_tiles import Activations, Tile, for_steps, tile_of
@@ -118,11 +118,11 @@ def _product(
     )  # fmt: skip
 
 
-def _activations(x: Any, k: int, activations: str) -> Any:
+def _activations(x: Any, weights: TritonWeights, activations: str) -> Any:
     torch = torch_module()
     if activations not in ("bf16", "nvfp4"):
         raise InputError("activations", f"activations are bf16 or nvfp4, not {shown(activations)}.")
-    x = activations_of(x, k)
+    x = activations_of(x, weights)
     if activations == "nvfp4" and x.is_cuda and torch.cuda.get_device_capability(x.device) < BLOCK_SCALED:
         major, minor = torch.cuda.get_device_capability(x.device)
         raise InputError(
@@ -139,6 +139,7 @@ def _check_room(x: Any, rows: int, needed: int) -> None:
         check_room(torch_module(), x.device, rows, needed)
 
 
+@on_its_device
 def grouped_gemm_triton(
     x: Any, weights: TritonWeights, topk_ids: Any, *, activations: Activations = "bf16", tile: Tile | None = None
 ) -> Any:
@@ -152,8 +153,8 @@ def grouped_gemm_triton(
         MissingPartError: Triton is not installed.
     """
     torch = torch_module()
-    x = _activations(x, weights.k, activations)
-    ids = experts_of(topk_ids, int(x.shape[0]), weights.experts, MAX_EXPERTS)
+    x = _activations(x, weights, activations)
+    ids = experts_of(topk_ids, x, weights.experts, MAX_EXPERTS)
     rows, topk = int(ids.numel()), int(ids.shape[1])
     _check_room(x, rows, gemm_bytes(rows, weights.width) + quantised_bytes(int(x.shape[0]), weights.k, activations))
     out = torch.zeros((rows, weights.width), dtype=torch.bfloat16, device=x.device)
@@ -165,6 +166,7 @@ def grouped_gemm_triton(
     return out
 
 
+@on_its_device
 def fused_moe_triton(
     x: Any, w13: TritonWeights, w2: TritonWeights, topk_weights: Any, topk_ids: Any, *,
     activations: Activations = "bf16", tile: Tile | None = None,
@@ -183,9 +185,9 @@ def fused_moe_triton(
     """
     torch = torch_module()
     check_pair(w13, w2)
-    x = _activations(x, w13.k, activations)
+    x = _activations(x, w13, activations)
     tokens = int(x.shape[0])
-    ids = experts_of(topk_ids, tokens, w13.experts, MAX_EXPERTS)
+    ids = experts_of(topk_ids, x, w13.experts, MAX_EXPERTS)
     router = router_of(topk_weights, ids)
     routed_rows = int(ids.numel())
     quantised = quantised_bytes(tokens, w13.k, activations) + quantised_bytes(routed_rows, w2.k, activations)

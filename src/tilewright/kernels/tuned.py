@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from tilewright.errors import InputError, shown
-from tilewright.kernels.config import GroupedConfig
+from tilewright.kernels.config import MOST_SHARED, GroupedConfig
 
 VARIABLE: Final = "TILEWRIGHT_KERNEL_CONFIGS"
 PREFIX: Final = "tilewright-grouped,"
@@ -30,8 +30,6 @@ MAX_PART: Final = 64
 """Largest value of a part of a build."""
 MAX_THREADS: Final = 1024
 """Threads of one block (CUDA C++ Programming Guide, technical specifications)."""
-MOST_SHARED: Final = 232_448
-"""Bytes of shared memory that one block may have on the GPU that has most of it (same table: SM90, SM100)."""
 _KNOWN: Final = tuple(field.name for field in fields(GroupedConfig))
 _PART: Final = re.compile(r"[^A-Za-z0-9.+-]+")
 

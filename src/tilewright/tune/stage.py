@@ -147,7 +147,7 @@ class Case:
         self.outputs: dict[Part, Any] = {}
         self.answers: dict[Part, Any] = {}
         self.sorted: dict[int, list[tuple[Any, Any, Any]]] = {}
-        self.routes: dict[int, list[Any]] = {}
+        self.routes: dict[tuple[int, int], list[Any]] = {}
         for part in PARTS:
             n, k = extents(layer, part)
             rows = tokens if part == "up" else self.rows
@@ -262,9 +262,11 @@ def our_launches(case: Case, part: Part, config: Config) -> Launches:
     launch = use_cubin_cache()
     stage, layer = case.stage, case.stage.layer
     built = GroupedConfig(**config)
-    if built.block_rows not in case.routes:
-        case.routes[built.block_rows] = [launch.route(ids, layer.experts, built.block_rows) for ids in case.ids]
-    routes = case.routes[built.block_rows]
+    row_tiles = max(built.row_tiles(layer.inter, gated=True), built.row_tiles(layer.hidden, gated=False))
+    key = (built.block_rows, row_tiles)
+    if key not in case.routes:
+        case.routes[key] = [launch.route(ids, layer.experts, *key) for ids in case.ids]
+    routes = case.routes[key]
     up = part == "up"
     calls: list[Callable[[], Any]] = []
     for turn in range(max(case.turns, stage.copies)):

@@ -256,6 +256,8 @@ def test_no_torch_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         (("copy", "--bytes", "12QB"), "--bytes takes sizes"),
         (("copy", "--bytes", "-1"), "--bytes takes sizes"),
         (("allreduce", "--gpus", "1"), "at least 2 GPUs"),
+        (("allreduce", "--gpus", "2,x"), "--gpus takes whole numbers"),
+        (("allreduce", "--gpus", "2", "--device", "1"), "CUDA_VISIBLE_DEVICES"),
     ],
 )
 def test_bad_questions_are_refused_by_name(cli: Any, args: tuple[str, ...], field: str) -> None:

@@ -69,6 +69,24 @@ def test_compare(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "0.800x the time" in run(capsys, "compare", "--baseline", "humming")[1]
 
 
+def test_a_gpu_is_found_by_any_of_its_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "two.sqlite"
+    common: dict[str, Any] = {"kind": "gemm", "at": "2026-12-02T13:00:00Z", "status": "ok", "time_s": 1e-6}
+    with Store.append_to(path) as store:
+        store.append(
+            Result(**common, backend=backend, environment={"gpu": gpu})
+            for gpu in ("h200-sxm", "NVIDIA Z1") for backend in ("torch", "triton")
+        )  # fmt: skip
+    for asked, gpu in (("NVIDIA H200", "h200-sxm"), ("h200", "h200-sxm"), ("NVIDIA Z1", "NVIDIA Z1")):
+        code, out, _ = run(capsys, "list", "--store", str(path), "--gpu", asked, "--json")
+        assert code == 0
+        found = [item["result"]["environment"]["gpu"] for item in json.loads(out)["results"]]
+        assert found == [gpu, gpu]
+    text = run(capsys, "compare", "--store", str(path))[1]
+    assert "(h200-sxm)" in text
+    assert "(NVIDIA Z1)" in text
+
+
 def test_what_is_exported_can_be_brought_in_elsewhere(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

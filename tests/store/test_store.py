@@ -294,3 +294,31 @@ def test_comparing_by_driver_and_day(tmp_path: Path) -> None:
     )
     assert compare(found, "driver").groups == ["1", "2"]
     assert compare(found, "day", baseline="2026-12-03").rows[0].ratio["2026-12-02"] == pytest.approx(2)
+
+
+def test_what_is_not_compared_is_the_same_within_a_row(tmp_path: Path) -> None:
+    """Two backends on two GPUs, one of the four runs missing."""
+    found = stored(
+        tmp_path,
+        result(backend="a", environment={"gpu": "h200-sxm"}, time_s=10e-6),
+        result(backend="b", environment={"gpu": "h200-sxm"}, time_s=20e-6),
+        result(backend="b", environment={"gpu": "b200-sxm"}, time_s=5e-6),
+    )
+    (row,) = compare(found).rows
+    assert (row.gpu, row.backend, row.ratio) == ("h200-sxm", "", {"b": pytest.approx(2)})
+    (row,) = compare(found, "gpu").rows
+    assert (row.gpu, row.backend, row.ratio) == ("", "b", {"h200-sxm": pytest.approx(4)})
+    assert compare(found, "driver").rows == []
+
+
+def test_a_marked_run_counts_only_where_there_is_no_other(tmp_path: Path) -> None:
+    found = stored(
+        tmp_path,
+        result(backend="a", time_s=40e-6, low_s=None, high_s=None, marks=["throttled: heat (driver)"]),
+        result(backend="a", time_s=50e-6, low_s=None, high_s=None),
+        result(backend="b", time_s=60e-6, low_s=None, high_s=None, marks=["shared gpu"]),
+    )
+    (row,) = compare(found).rows
+    assert [(cell.time_s, cell.results, cell.marks) for cell in row.cells] == [
+        (50e-6, 1, []), (60e-6, 1, ["shared gpu"]),
+    ]  # fmt: skip

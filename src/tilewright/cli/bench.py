@@ -196,12 +196,20 @@ def copy(sizes: str, **common: Any) -> None:
     _measure([kind(bytes=size) for size in found for kind in (CopyProblem, ReadProblem)], common)
 
 
-@command.command("allreduce", epilog="Example: tilewright bench allreduce --gpus 2 --bytes 16KiB,1MiB,64MiB")
-@click.option("--gpus", type=int, required=True, help="How many GPUs, the first ones that CUDA shows.")
-@click.option("--bytes", "sizes", default="16KiB,1MiB,64MiB", show_default=True, metavar="SIZE,...")
+MESSAGES = "256,4KiB,16KiB,64KiB,256KiB,1MiB,4MiB,16MiB,64MiB"
+"""From a barrier's worth to a prefill chunk's activations; decode steps send 10 KB to 1 MB."""
+
+
+@command.command("allreduce", epilog="Example: tilewright bench allreduce --gpus 2,4,8 --bytes 16KiB,1MiB,64MiB")
+@click.option("--gpus", required=True, metavar="N,...", help="How many GPUs, the first ones that CUDA shows.")
+@click.option("--bytes", "sizes", default=MESSAGES, show_default=True, metavar="SIZE,...", help="4096, 64MB, 1GiB.")
 @_common
-def allreduce(gpus: int, sizes: str, **common: Any) -> None:
-    """A sum over GPUs through NCCL, one process a GPU."""
+def allreduce(gpus: str, sizes: str, **common: Any) -> None:
+    """A sum over GPUs through NCCL, one process a GPU, beside what `predict` says of it."""
     from tilewright.bench.problem import AllreduceProblem
 
-    _measure([AllreduceProblem(bytes=size, gpus=gpus) for size in _sizes(sizes)], common, collective=True)
+    if common["device"]:
+        msg = "--device chooses one GPU, but an all-reduce takes the first --gpus (reorder by CUDA_VISIBLE_DEVICES)."
+        raise InputError("device", msg)
+    counts, found = _numbers("gpus", gpus), _sizes(sizes)
+    _measure([AllreduceProblem(bytes=size, gpus=count) for count in counts for size in found], common, collective=True)

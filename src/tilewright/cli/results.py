@@ -60,6 +60,17 @@ def _fields(name: str, pairs: tuple[str, ...]) -> dict[str, Any]:
     return fields
 
 
+def _gpu(name: str | None) -> str | None:
+    """The name by which results of this GPU are kept: the catalogue's, or the driver's where it is not in there."""
+    from tilewright.errors import AmbiguousNameError, UnknownNameError
+    from tilewright.hardware.names import resolve_gpu
+
+    try:
+        return None if name is None else resolve_gpu(name).key
+    except (AmbiguousNameError, UnknownNameError):
+        return name
+
+
 def _query(chosen: dict[str, Any], last: int | None = None) -> tuple[Path, Query]:
     """(the store's path, what is asked of it)."""
     from datetime import UTC, datetime
@@ -80,7 +91,7 @@ def _query(chosen: dict[str, Any], last: int | None = None) -> tuple[Path, Query
     query = Query(
         kind=chosen["kind"],
         backend=chosen["backend"],
-        gpu=chosen["gpu"],
+        gpu=_gpu(chosen["gpu"]),
         status=status,
         since=since,
         problem=_fields("where", chosen["where"]),
@@ -188,7 +199,8 @@ def compare_(by: Any, baseline: str | None, as_json: bool, quiet: bool, **chosen
     if not comparison.rows:
         output.line(f"No problem was measured by more than one {by} among these results.")
     for row in comparison.rows:
-        output.heading(f"{row.kind}: {_words(row.problem)}")
+        held = ", ".join(name for name in (row.backend, row.gpu) if name)
+        output.heading(f"{row.kind}: {_words(row.problem)}" + (f" ({held})" if held else ""))
         rows = [
             [
                 cell.group,

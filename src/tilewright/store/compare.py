@@ -1,4 +1,8 @@
-"""Results of the same problem beside each other: by backend, driver, version, GPU, config or day. Pure functions."""
+"""Results of the same problem beside each other: by backend, driver, version, GPU, config or day. Pure functions.
+
+What is not compared is the same within a row: one GPU unless GPUs are compared, one backend unless backends are. Else a
+store that holds several GPUs' results would set one's kernel against another's.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,8 @@ BYS: tuple[By, ...] = ("backend", "gpu", "driver", "config", "version", "day")
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
-    """What one group measured of one problem: its best config's median over `results` runs, with their spread."""
+    """What one group measured of one problem: its best config's median over `results` runs, with their spread. Runs
+    with marks count only where there are no others."""
 
     group: str
     time_s: float
@@ -28,10 +33,13 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One problem. `ratio` is each group's time over that of `reference`; `apart` whether their spreads do not meet."""
+    """One problem. `ratio` is each group's time over that of `reference`; `apart` whether their spreads do not meet.
+    `gpu`, `backend`: of all that is in the row; empty where that is what is compared."""
 
     kind: str
     problem: dict[str, Any]
+    gpu: str = ""
+    backend: str = ""
     cells: list[Cell]
     reference: str
     ratio: dict[str, float]
@@ -66,10 +74,18 @@ def group_of(result: Result, by: By) -> str:
     return key_of(result.config)
 
 
+def _held(result: Result, by: By) -> tuple[str, str]:
+    """(GPU, backend) of the row that `result` belongs to."""
+    return (
+        "" if by == "gpu" else group_of(result, "gpu"),
+        "" if by == "backend" else result.backend,
+    )
+
+
 def _cell(group: str, results: list[Result]) -> Cell:
     """The best config of the group: the one whose median over its runs is shortest."""
     configs: dict[str, list[Result]] = {}
-    for result in results:
+    for result in [result for result in results if not result.marks] or results:
         configs.setdefault(key_of(result.config), []).append(result)
     best = min(configs.values(), key=lambda runs: median(_time(run) for run in runs))
     times = [_time(run) for run in best]
@@ -96,13 +112,13 @@ def compare(stored: Iterable[Stored], by: By = "backend", baseline: str | None =
         InputError: no group is called `baseline`.
     """
     left_out = 0
-    problems: dict[tuple[str, str], dict[str, list[Result]]] = {}
+    problems: dict[tuple[str, str, str, str], dict[str, list[Result]]] = {}
     for item in stored:
         result = item.result
         if result.status != "ok" or result.time_s is None:
             left_out += 1
             continue
-        groups = problems.setdefault((result.kind, key_of(result.problem)), {})
+        groups = problems.setdefault((result.kind, *_held(result, by), key_of(result.problem)), {})
         groups.setdefault(group_of(result, by), []).append(result)
     names = sorted({name for groups in problems.values() for name in groups})
     if baseline is not None:
@@ -111,7 +127,7 @@ def compare(stored: Iterable[Stored], by: By = "backend", baseline: str | None =
             raise InputError("baseline", f"No {by} is called {baseline!r} among these results; there are: {known}.")
         names = [baseline, *(name for name in names if name != baseline)]
     rows = list[Row]()
-    for (kind, _), groups in problems.items():
+    for (kind, gpu, backend, _), groups in problems.items():
         if len(groups) < 2 or (baseline is not None and baseline not in groups):
             continue
         cells = [_cell(name, groups[name]) for name in names if name in groups]
@@ -119,6 +135,8 @@ def compare(stored: Iterable[Stored], by: By = "backend", baseline: str | None =
         rows.append(
             Row(
                 kind=kind,
+                gpu=gpu,
+                backend=backend,
                 problem=next(iter(groups.values()))[0].problem,
                 cells=cells,
                 reference=first.group,

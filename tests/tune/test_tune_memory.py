@@ -5,10 +5,20 @@ from __future__ import annotations
 import pytest
 
 from tilewright.bench.device import Device
+from tilewright.bench.timing import COLD_BYTES
 from tilewright.errors import InputError
 from tilewright.hardware.names import resolve_gpu
 from tilewright.tune.layer import Layer
-from tilewright.tune.memory import case_bytes, check_memory, most_tokens, needed_bytes, weight_bytes
+from tilewright.tune.memory import (
+    case_bytes,
+    check_memory,
+    copies_of,
+    most_tokens,
+    needed_bytes,
+    turns_of,
+    weight_bytes,
+)
+from tilewright.tune.tuner import shared
 
 LAYER = Layer(hidden=6144, inter=256, experts=256, topk=8)
 MIXTRAL = Layer(hidden=4096, inter=14336, experts=8, topk=2)
@@ -54,3 +64,21 @@ def test_weights_that_do_not_fit_are_refused_with_how_many_experts_do() -> None:
     assert caught.value.field == "experts"
     with pytest.raises(InputError, match="more rows than one call takes"):
         check_memory(Layer(hidden=64, inter=64, experts=1 << 15, topk=1 << 15), [1 << 18], [])
+
+
+def test_calls_read_more_between_two_uses_than_l2_holds() -> None:
+    """One token of a model of small experts touches a few MB: as many other routings as one graph has calls."""
+    small = Layer(hidden=2048, inter=96, experts=128, topk=8)
+    assert turns_of(small, 1) == 32
+    touched = 8 * 2 * 2048 * 96  # the second GEMM
+    assert turns_of(small, 1) * touched > 100_000_000 > 8 * touched
+    assert turns_of(LAYER, 1) * 8 * 2 * 6144 * 256 >= COLD_BYTES
+    assert turns_of(LAYER, 4096) == 2
+    tiny = Layer(hidden=2048, inter=96, experts=8, topk=2)
+    assert copies_of(tiny, 10**11) * weight_bytes(tiny) >= COLD_BYTES
+
+
+def test_a_gpu_that_others_compute_on_is_named() -> None:
+    busy = Device(1, "NVIDIA H200", None, (9, 0), None, None, 2, 3)
+    (note,) = shared([h200(None), busy])
+    assert "GPU 1 is shared with 3 other processes" in note

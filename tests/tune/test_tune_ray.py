@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import drive
+import msgspec
 import pytest
 from tune_fakes import fake_command  # noqa: F401 - a fixture
 
+from tilewright.errors import InputError
 from tilewright.hardware.names import resolve_gpu
 from tilewright.store.result import key_of
 from tilewright.tune.layer import Problem
@@ -20,9 +22,9 @@ from tilewright.tune.order import machine_of
 from tilewright.tune.run import Outcome, Run
 from tilewright.tune.search import search
 from tilewright.tune.space import prune
-from tilewright.tune.trials import Trial, TrialStore
+from tilewright.tune.trials import Context, Trial, TrialStore
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 BUILDS = 'import sys\nfor line in sys.stdin: print(\'{"status":"ok"}\', flush=True)'
 
@@ -46,6 +48,60 @@ class Watching(drive.Quiet):
         """Not needed."""
 
 
+def test_only_gpus_like_the_one_that_is_tuned_for_take_part() -> None:
+    """Another model, driver or compiler: its times are not those of this run, whatever the store would call them."""
+    from tilewright.tune.ray_fleet import Place, against
+
+    context = Context(
+        gpu="h200-sxm", device_name="NVIDIA H200", driver="580.1", versions={"torch": "2.11.0", "triton": "3.6.0"},
+        kernel="vllm-fused-moe", source="text",
+    )  # fmt: skip
+    same = Place(label="a/gpu0", device="NVIDIA H200", driver="580.1", versions=context.versions)
+    assert against(context, same) is None
+    assert against(context, Place(label="a/gpu0")) is None  # no driver: its first trial says so
+    replace = msgspec.structs.replace
+    assert "it is a NVIDIA B200" in (against(context, replace(same, device="NVIDIA B200")) or "")
+    assert "driver is 570.9" in (against(context, replace(same, driver="570.9")) or "")
+    assert "triton 3.5.1, this run 3.6.0" in (
+        against(context, replace(same, versions={**same.versions, "triton": "3.5.1"})) or ""
+    )
+    assert "torch not at all" in (against(context, replace(same, versions={"triton": "3.6.0"})) or "")
+
+
+@pytest.mark.slow
+def test_a_cluster_of_other_gpus_is_refused_and_none_is_asked_twice(
+    tmp_path: Path, fake: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two actors that say that they have another GPU: both are left out, each once, and the run ends with why."""
+    ray = pytest.importorskip("ray")
+    from tilewright.tune import ray_fleet
+
+    monkeypatch.setenv("TILEWRIGHT_TUNE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    place = msgspec.json.encode(ray_fleet.Place(label="elsewhere/gpu0", device="NVIDIA B200"))
+
+    class Elsewhere(ray_fleet.Measurer):
+        def where(self) -> bytes:
+            return place
+
+    monkeypatch.setattr(ray_fleet, "Measurer", Elsewhere)
+    monkeypatch.setattr(ray_fleet, "LOOK_S", 0.2)
+    ray.init(address="local", num_cpus=2, num_gpus=2, log_to_driver=False, logging_level="ERROR")
+    told: list[str] = []
+    try:
+        fleet = ray_fleet.RayFleet("auto", None, command=fake, context=drive.CONTEXT, tell=told.append)
+        error = fleet.done.get(timeout=60)
+        time.sleep(1.5)  # the cluster is looked at again and again
+        fleet.close()
+    finally:
+        ray.shutdown()
+    assert isinstance(error, InputError)
+    assert "No GPU of the cluster can take part" in error.msg
+    assert len(told) == 2
+    assert "it is a NVIDIA B200" in told[0]
+
+
+@pytest.mark.slow
 def test_workers_are_lost_and_added_midway(
     tmp_path: Path, fake: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,7 @@ WITHOUT: Final = "without one, `predict` answers from published measurements and
 @dataclass(frozen=True, slots=True)
 class Device:
     """One GPU. `index` is CUDA's (after CUDA_VISIBLE_DEVICES); `entry` its catalogue entry, None where it has none.
-    `free_bytes` None: the driver does not say."""
+    `free_bytes`, `processes` (that compute on it now) None: the driver does not say."""
 
     index: int
     name: str
@@ -34,6 +34,7 @@ class Device:
     free_bytes: int | None
     driver: str | None
     count: int
+    processes: int | None = None
 
     @property
     def gpu(self) -> str:
@@ -85,7 +86,8 @@ def _read(index: int, nvml: Any) -> Device:
     driver, _ = versions(nvml)
     capability = (int(major), int(minor))
     return Device(
-        index, device.name, _entry(device.name), capability, device.memory_free_bytes, driver, len(found)
+        index, device.name, _entry(device.name), capability, device.memory_free_bytes, driver, len(found),
+        device.processes,
     )  # fmt: skip
 
 

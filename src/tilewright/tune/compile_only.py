@@ -33,7 +33,7 @@ def compile_only(tuner: Tuner) -> TuneDocument:
             for config in first[problem.tokens]:
                 futures += builders.start(tuner.builds_of(Request(problem, config)))
         unique = list(dict.fromkeys(futures))
-        tuner.tell(f"{len(unique):,} builds on {builders.count} cores.")
+        tuner.tell(f"{len(unique):,} builds, {builders.count} at a time.")
         for future in unique:
             outcome = future.result()
             if outcome.status != "ok":

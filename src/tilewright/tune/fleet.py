@@ -39,6 +39,11 @@ class Fleet(Protocol):
     done: queue.Queue[Done | BaseException]
 
     @property
+    def left_out(self) -> Sequence[str]:
+        """Workers that are there and do not take part, and why."""
+        ...
+
+    @property
     def width(self) -> int:
         """Workers, at least 1: how many requests are measured at once."""
         ...
@@ -58,6 +63,8 @@ class Fleet(Protocol):
 
 class LocalFleet:
     """The GPUs of this machine: a thread and a process for each of `devices`."""
+
+    left_out: Sequence[str] = ()
 
     def __init__(
         self,

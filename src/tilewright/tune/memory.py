@@ -6,6 +6,7 @@ and a reference in bf16 that tuning does not make.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +15,7 @@ from tilewright.errors import InputError
 from tilewright.hardware.gpu import GIGA
 from tilewright.kernels.layout import CHUNK_BYTES, GROUP_ROWS, STEP_K, TILE_GROUPS
 from tilewright.kernels.room import MOST_ROWS
-from tilewright.tune.layer import Layer
+from tilewright.tune.layer import Layer, hit_experts
 from tilewright.tune.moe_call import PARTS, extents
 from tilewright.tune.space import FUSED_MOE
 
@@ -23,9 +24,13 @@ if TYPE_CHECKING:
 
 COLD_COPIES_OF: Final = 2
 """All copies together over what must lie between two uses of the same weights (`bench/timing.py`, COLD_BYTES)."""
-MOST_COPIES: Final = 8
-MOST_TURNS: Final = 8
-"""Routings that calls go round over: at few tokens each hits other experts."""
+MOST_COPIES: Final = 32
+LEAST_TURNS: Final = 8
+MOST_TURNS: Final = 32
+"""Routings that calls go round over: at few tokens each hits other experts. As many as one graph has calls, at most
+(`tune/clock.py`, MOST_CALLS)."""
+MOST_HIT: Final = 0.9
+"""Share of the experts beyond which another routing hits the same ones: copies of the weights make L2 cold then."""
 KEPT_BYTES: Final = 4 << 30
 """Operands of other numbers of tokens that are kept beside those in use."""
 CONTEXT_BYTES: Final = 1 << 30
@@ -53,6 +58,17 @@ def copies_of(layer: Layer, free: int) -> int:
     return max(1, min(MOST_COPIES, -(-COLD_COPIES_OF * COLD_BYTES // each), free // 2 // each))
 
 
+def turns_of(layer: Layer, tokens: int) -> int:
+    """Different routings worth having, so that what calls read between two uses of the same weights is far larger than
+    L2; two where every call hits every expert anyway."""
+    hit = hit_experts(layer, tokens)
+    if hit > MOST_HIT * layer.experts:
+        return 2
+    # The smaller of the two GEMMs is the one that L2 could hold.
+    touched = hit * min(n * k for n, k in (extents(layer, part) for part in PARTS)) * layer.weight_bits / 8
+    return max(LEAST_TURNS, min(MOST_TURNS, math.ceil(COLD_BYTES / touched)))
+
+
 def case_bytes(layer: Layer, tokens: int) -> int:
     """Bytes of the operands and answers of one number of tokens, at their most while the right answer is made.
 
@@ -69,7 +85,7 @@ def case_bytes(layer: Layer, tokens: int) -> int:
         # looked for in a copy of one byte a value.
         transient = max(transient, (FP32 + BF16 + 1) * rows * n + FP32 * (inputs + n * k))
     routes = len(FUSED_MOE["BLOCK_SIZE_M"]) * (rows + layer.experts * max(FUSED_MOE["BLOCK_SIZE_M"]))
-    return total + transient + MOST_TURNS * FP32 * (routes + rows) + 4 * INT64 * rows
+    return total + transient + turns_of(layer, tokens) * FP32 * (routes + rows) + 4 * INT64 * rows
 
 
 def needed_bytes(layer: Layer, tokens: Sequence[int], free: int) -> int:

@@ -24,7 +24,7 @@ from tilewright.tune.request import Request
 from tilewright.tune.run import Outcome, Run, Watcher
 from tilewright.tune.seen import root_of, seen
 from tilewright.tune.settings import Settings
-from tilewright.tune.trials import Trial, TrialStore
+from tilewright.tune.trials import Context, Trial, TrialStore
 from tilewright.tune.tuner import HINTS, Tuner
 
 __all__ = ["NotWrittenError", "Tuner", "tune_moe"]
@@ -38,14 +38,15 @@ class NotWrittenError(InputError):
         self.document = document
 
 
-def _fleet(tuner: Tuner, kernel: str, builders: Builders) -> Fleet:
+def _fleet(tuner: Tuner, kernel: str, builders: Builders, context: Context) -> Fleet:
     settings = tuner.settings
     if settings.ray is not None:
         from tilewright.tune.ray_fleet import RayFleet
 
         return RayFleet(
-            settings.ray, tuner.builds_of, kernel_file=kernel, command=settings.command, limit_s=settings.limit_s
-        )
+            settings.ray, tuner.builds_of, kernel_file=kernel, command=settings.command, limit_s=settings.limit_s,
+            context=context, tell=tuner.tell,
+        )  # fmt: skip
     return LocalFleet(
         tuner.devices, builders, tuner.builds_of, kernel_file=kernel, command=settings.command,
         limit_s=settings.limit_s,
@@ -124,7 +125,7 @@ def tune_moe(asked: Settings | Tuner, watcher: Watcher | None = None) -> TuneDoc
         MissingPartError: torch, Triton, cuda-bindings or Ray is not installed.
     """
     tuner = asked if isinstance(asked, Tuner) else Tuner(asked)
-    for note in tuner.ground.notes:
+    for note in (*tuner.ground.notes, *tuner.shared):
         tuner.tell(note)
     if tuner.settings.compile_only:
         return compile_only(tuner)
@@ -137,7 +138,7 @@ def tune_moe(asked: Settings | Tuner, watcher: Watcher | None = None) -> TuneDoc
         store = stack.enter_context(TrialStore.append_to(path)) if settings.keep else None
         folder = stack.enter_context(build_cache())
         builders = stack.enter_context(Builders(settings.builders or default_builders(max(1, len(tuner.devices)))))
-        fleet = _fleet(tuner, kernel_file(folder, tuner.ground.source), builders)
+        fleet = _fleet(tuner, kernel_file(folder, tuner.ground.source), builders, context)
         stack.callback(fleet.close)
         for problem in tuner.problems:
             fleet.prepare([Request(problem, config) for config in tuner.first_choices(problem)])
@@ -157,6 +158,7 @@ def tune_moe(asked: Settings | Tuner, watcher: Watcher | None = None) -> TuneDoc
         files, notes = _files(tuner, outcomes)
     except InputError as error:  # what was measured is worth more than its files
         unwritten = error
+    notes += fleet.left_out
     finished = {outcome.problem.tokens for outcome in outcomes}
     document = tuner.document(
         mode="measured", results=[_tuned(outcome) for outcome in outcomes], elsewhere=elsewhere,

@@ -19,20 +19,25 @@ from typing import Any, Final
 
 import msgspec
 
+from tilewright.bench.backends.base import version_of
+from tilewright.bench.device import read_device
 from tilewright.bench.job import Job, Outcome
 from tilewright.bench.process import MeasuringProcess
-from tilewright.errors import InputError, MissingPartError, shown
+from tilewright.errors import InputError, MissingPartError, TilewrightError, shown
 from tilewright.store.result import key_of
 from tilewright.tune.build import CACHE_VARIABLE, cache_folder
 from tilewright.tune.builders import COMMAND as BUILD_COMMAND
 from tilewright.tune.builders import LIMIT_S as BUILD_LIMIT_S
 from tilewright.tune.fleet import COMMAND, LIMIT_S, Done
 from tilewright.tune.request import Request, job_of
+from tilewright.tune.trials import Context
 
 LOOK_S: Final = 1.0
 """How often the cluster is asked for GPUs that joined or left."""
 MOST_TRIES: Final = 3
 """How often a trial is asked for again when its worker is lost; then the trial itself is the suspect."""
+VERSIONS: Final = ("torch", "triton", "cuda-bindings")
+"""Packages whose versions make times comparable (`tune/context.py`)."""
 GRACE_S: Final = 30.0
 """Time beyond a trial's limit after which an actor that does not answer counts as lost."""
 
@@ -90,6 +95,29 @@ def build_here(job: dict[str, Any], folder: str, command: Sequence[str] | None) 
     return msgspec.json.encode(outcome), packed(Path(folder), names) if outcome.status == "ok" else {}
 
 
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an actor measures. `device`, `driver` None: no driver tells."""
+
+    label: str
+    device: str | None = None
+    driver: str | None = None
+    versions: dict[str, str] = {}
+
+
+def against(context: Context, place: Place) -> str | None:
+    """Why what is measured at `place` cannot be kept beside the other trials of `context`; None where it can."""
+    if place.device is None:  # the worker says it when it cannot measure
+        return None
+    if place.device != context.device_name:
+        return f"it is a {place.device}, this run tunes for {context.device_name}"
+    if place.driver != context.driver:
+        return f"its driver is {place.driver}, this run's {context.driver}"
+    for name, version in context.versions.items():
+        if place.versions.get(name) != version:
+            return f"it has {name} {place.versions.get(name) or 'not at all'}, this run {version}"
+    return None
+
+
 class Measurer:
     """An actor: the measuring process of one GPU."""
 
@@ -100,9 +128,15 @@ class Measurer:
             unpack(self._folder, {kernel[0]: kernel[1]})
         self._process = MeasuringProcess(command or (sys.executable, *COMMAND[1:]))
 
-    def where(self) -> str:
-        """Host and GPU, as this actor sees them."""
-        return f"{os.uname().nodename}/gpu{os.environ.get('CUDA_VISIBLE_DEVICES', '') or '0'}"
+    def where(self) -> bytes:
+        """Host and GPU as this actor sees them (`Place`), as JSON."""
+        label = f"{os.uname().nodename}/gpu{os.environ.get('CUDA_VISIBLE_DEVICES', '') or '0'}"
+        found = {name: version for name in VERSIONS if (version := version_of(name))}
+        try:
+            device = read_device(0)
+        except TilewrightError:
+            return msgspec.json.encode(Place(label=label, versions=found))
+        return msgspec.json.encode(Place(label=label, device=device.name, driver=device.driver, versions=found))
 
     def measure(self, job: bytes, limit_s: float, *builds: tuple[bytes, dict[str, bytes]]) -> bytes:
         """The outcome of one trial, as JSON."""
@@ -126,6 +160,8 @@ class RayFleet:
         command: Sequence[str] = COMMAND,
         limit_s: float = LIMIT_S,
         build_command: Sequence[str] | None = None,
+        context: Context | None = None,
+        tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._ray = _ray()
         self._connected = _connect(self._ray, address)
@@ -140,6 +176,11 @@ class RayFleet:
         self._tasks: queue.Queue[list[tuple[Request, int]]] = queue.Queue()
         self._closing = threading.Event()
         self._actors: dict[int, Any] = {}
+        self._context, self._tell = context, tell
+        self._able = False
+        self.left_out: list[str] = []
+        self._idle: list[Any] = []
+        """Actors on GPUs that are left out: they hold them, so that no other one starts there again and again."""
         self._next = 0
         self.lost = 0
         self._actor = self._ray.remote(num_gpus=1, num_cpus=0, max_restarts=0)(Measurer)
@@ -167,7 +208,7 @@ class RayFleet:
             path = Path(self._kernel_file)
             kernel = (str(path.relative_to(self._folder)), path.read_bytes())
         with self._lock:
-            for _ in range(self._gpus() - len(self._actors)):
+            for _ in range(self._gpus() - len(self._actors) - len(self._idle)):
                 actor = self._actor.remote(self._folder, self._command, kernel)
                 number, self._next = self._next, self._next + 1
                 self._actors[number] = actor
@@ -210,10 +251,16 @@ class RayFleet:
     def _work(self, number: int, actor: Any) -> None:
         """Feed one actor until the run ends or the actor is lost."""
         try:
-            name = f"{self._ray.get(actor.where.remote())}#{number}"
+            place = msgspec.json.decode(self._ray.get(actor.where.remote()), type=Place)
         except Exception:  # it never came to life: its GPU is gone again
             self._drop(number)
             return
+        why = against(self._context, place) if self._context is not None else None
+        if why is not None:
+            self._leave_out(number, f"{place.label} does not take part: {why}.")
+            return
+        self._able = True
+        name = f"{place.label}#{number}"
         while not self._closing.is_set():
             try:
                 task = self._tasks.get(timeout=0.5)
@@ -263,6 +310,16 @@ class RayFleet:
             return None
         return msgspec.json.decode(told, type=Outcome)
 
+    def _leave_out(self, number: int, why: str) -> None:
+        """Times of another GPU, driver or compiler are not those of this run."""
+        with self._lock:
+            self._idle.append(self._actors.pop(number))
+            self.left_out.append(why)
+            nobody = not self._actors and not self._able
+        self._tell(why)
+        if nobody:
+            self.done.put(InputError("ray", "No GPU of the cluster can take part: " + " ".join(self.left_out)))
+
     def _drop(self, number: int) -> None:
         with self._lock:
             actor = self._actors.pop(number, None)
@@ -273,7 +330,7 @@ class RayFleet:
     def close(self) -> None:
         self._closing.set()
         with self._lock:
-            actors = list(self._actors.values())
+            actors = [*self._actors.values(), *self._idle]
             self._actors.clear()
         for actor in actors:
             with contextlib.suppress(Exception):

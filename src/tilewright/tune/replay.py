@@ -17,6 +17,8 @@ Table = Mapping[str, tuple[float, float]]
 class ReplayFleet:
     """Answers each request from `tables`, by key of the problem. What is not there is a `resources` fault."""
 
+    left_out: Sequence[str] = ()
+
     def __init__(self, tables: Mapping[str, Table], width: int = 1) -> None:
         self.done: queue.Queue[Done | BaseException] = queue.Queue()
         self.width = width

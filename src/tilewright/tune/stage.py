@@ -15,8 +15,8 @@ from typing import Any, Final
 from tilewright.bench.reference import Error, error
 from tilewright.store.result import canonical
 from tilewright.tune.build import triton_kernel, use_cubin_cache
-from tilewright.tune.layer import Layer, Problem, fields_of, hit_experts, routing
-from tilewright.tune.memory import KEPT_BYTES, MOST_TURNS, case_bytes, copies_of
+from tilewright.tune.layer import Layer, Problem, fields_of, routing
+from tilewright.tune.memory import KEPT_BYTES, case_bytes, copies_of, turns_of
 from tilewright.tune.moe_call import PARTS, Part, compilation, extents, grid, row_by_row, values_of
 from tilewright.tune.space import Config
 
@@ -36,11 +36,6 @@ class Launches:
     check: Callable[[], Error]
     registers: int | None = None
     spills: int | None = None
-
-
-def turns_of(layer: Layer, tokens: int) -> int:
-    """Different routings worth having: one where every call hits every expert anyway."""
-    return 2 if hit_experts(layer, tokens) > 0.9 * layer.experts else MOST_TURNS
 
 
 class Stage:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -24,8 +24,21 @@ from tilewright.tune.settings import Settings, checked
 from tilewright.tune.space import Config, Pruned, prune, reason_against
 from tilewright.tune.start import nearest, read_start
 
+if TYPE_CHECKING:
+    from tilewright.bench.device import Device
+
 HINTS: Final = 4
 """Best configs of a neighbouring number of tokens that a search starts with."""
+
+
+def shared(devices: Sequence[Device]) -> list[str]:
+    """A note for each GPU that others compute on: what is measured beside them may name the wrong winner."""
+    return [
+        f"GPU {device.index} is shared with {device.processes} other process{'es' if device.processes > 1 else ''}: "
+        "times beside them may mislead; --devices takes other GPUs."
+        for device in devices
+        if device.processes
+    ]
 
 
 class Tuner:
@@ -55,6 +68,7 @@ class Tuner:
             for count in self.settings.tokens
         ]
         self.devices: tuple[int, ...] = ()
+        self.shared: list[str] = []
         if self.ground.device is not None and not self.settings.compile_only:
             self._check_machine(self.ground.device.name)
 
@@ -67,6 +81,7 @@ class Tuner:
         if settings.ray is None:
             there = devices_of(settings, self.ground)
             self.devices = tuple(device.index for device in there)
+            self.shared = shared(there)
             check_memory(settings.layer, settings.tokens, there)
         if settings.out is not None:
             paths = [
@@ -137,5 +152,5 @@ class Tuner:
             "device_name": device.name if device else None, "driver": device.driver if device else None,
             "space": self.space(), "elapsed_s": round(time.monotonic() - self.begun, 3),
         }  # fmt: skip
-        notes = [*ground.notes, *other_kernels(self.problems, ground.machine), *fields.pop("notes", [])]
+        notes = [*ground.notes, *self.shared, *other_kernels(self.problems, ground.machine), *fields.pop("notes", [])]
         return TuneDocument(**common, **fields, notes=notes)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tilewright.cli.main import invoke
 from tilewright.errors import InputError, UnknownNameError
 from tilewright.report.schema import checker
+from tilewright.serving.decode import predict_decode
 from tilewright.serving.prefill import predict_prefill
 from tilewright.serving.questions import DecodeQuestion, PrefillQuestion, parse_serving_question
 from tilewright.serving.scenario import scenario_of
@@ -38,10 +39,10 @@ def test_the_contracts_own_questions_are_read_and_answered() -> None:
     ("change", "field", "says"),
     [
         ({"op": "decod"}, "op", "decode, prefill"),
-        ({"modle": 1}, "modle", "nearest are model"),
+        ({"modle": 1}, "modle", "a decode question (model?); its fields are"),
         ({"gpus": 0}, "gpus", "from 1"),
         ({"gpus": -8}, "gpus", "from 1"),
-        ({"gpus": True}, "gpus", "expected a whole number, not True"),
+        ({"gpus": True}, "gpus", "expected a whole number, not true"),
         ({"concurrency": 10**9}, "concurrency", "131,072"),
         ({"context": -1}, "context", "from 0"),
         ({"tp": 3}, "gpus", "multiple of tp x pp = 3"),
@@ -167,3 +168,16 @@ def test_the_stream_refuses_under_its_own_schema_and_names_every_operation(
     check = checker("predict")
     for item in answers:
         check(item)
+
+
+def test_a_term_that_runs_wholly_beside_another_is_gone_and_said_to_be() -> None:
+    """What the subtraction leaves of it is rounding and no time of 1e-19 seconds."""
+    answers = [
+        predict_decode(DecodeQuestion(model="GLM-5-NVFP4", gpu=gpu, gpus=8, tp=8, concurrency=requests))
+        for requests in (1, 2, 4, 8, 16, 32, 64)
+        for gpu in ("rtx_pro_6000_server", "b200_sxm")
+    ]
+    assert all(term.time_s > 1e-9 for answer in answers for term in answer.terms)
+    for answer in answers:
+        shown = any(term.name == "shared experts" for term in answer.terms)
+        assert shown != ("shared experts run beside" in answer.why)

@@ -66,8 +66,10 @@ def _explain(text: str, raw: dict[str, Any], kind: type[Any]) -> InputError:
     fields = kind.__struct_fields__
     for key in raw:
         if key != "op" and key not in fields:
-            near = nearest(str(key), fields) or list(fields)
-            msg = f"{shown(key)} is no field of this question; the nearest are {', '.join(near)}."
+            near = nearest(str(key), fields)
+            hint = f" ({near[0]}?)" if near else ""
+            legal = ", ".join(name for name in fields if name != "op")
+            msg = f"{shown(key)} is no field of a {raw.get('op')} question{hint}; its fields are {legal}."
             return InputError(str(key), msg)
     message, _, path = text.partition(" - at `$.")
     if path:

@@ -174,6 +174,8 @@ def _why(scenario: Scenario, sums: Sum, what: str) -> str:
             "drafts are verified by one block a sequence, as published for SGLang 0.5.9 and vLLM 0.17.1rc1: a version "
             "that splits the cache loses nothing with context"
         )
+    if sums.times.get("shared") == 0.0:
+        parts.append("the shared experts run beside the routed ones and add nothing")
     notes = sorted(note for note in sums.why if "no kernel table" in note or "b12x" in note)
     parts += notes[:2]
     return "; ".join(parts)

@@ -70,6 +70,8 @@ _DUAL_STREAM_TOKENS: Final = 1024
 `DUAL_STREAM_TOKEN_THRESHOLD`; vLLM has such a stream too."""
 _SMALL_SAMPLING: Final = 12
 _MOE_KERNELS: Final = 8
+_RESIDUE: Final = 1e-9
+"""Share of a time below which what a subtraction leaves is rounding, and no time."""
 _BF16: Final = 2
 _F32: Final = 4
 _LOGIT_PASSES: Final = 3
@@ -124,7 +126,8 @@ class Sum:
 
     def cut(self, term: str, time_s: float) -> None:
         """Take away `time_s` of a term: it runs beside another."""
-        self.times[term] -= time_s
+        left = self.times[term] - time_s
+        self.times[term] = left if left > time_s * _RESIDUE else 0.0
         if term in self.measured:
             self.measured[term] = min(self.measured[term], self.times[term])
         self.low_s -= time_s

@@ -117,6 +117,7 @@ def _timed(torch: Any, job: Job, prepared: Prepared, config: dict[str, Any]) -> 
         config={**config, "graph": graph},
         marks=marks,
         figures=figures,
+        note=prepared.remark,
     )
 
 

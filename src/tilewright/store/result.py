@@ -43,7 +43,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     figures: dict[str, Any] = {}
     """What else was read: bytes a second, clocks, watts, degrees; the key says the unit."""
     note: str = ""
-    """Why it ended as it did, where it is not `ok`."""
+    """Why it ended as it did, where it is not `ok`; else what a reader has to know of it."""
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,12 +21,13 @@ Capability = tuple[int, int]
 class Prepared:
     """A problem ready to be timed: `calls` do the same work on different copies of the weights, `check` says how far
     their answers are from the right one. `graph`: whether they may be captured in a CUDA graph. `config`: how the
-    kernel was set up, where that is known."""
+    kernel was set up, where that is known. `remark`: what a reader of the figure has to know of it."""
 
     calls: Sequence[Callable[[], Any]]
     check: Callable[[], Error]
     config: Mapping[str, Any] = field(default_factory=lambda: dict[str, Any]())
     graph: bool = True
+    remark: str = ""
 
 
 Prepare = Callable[[Problem, Any, int], Prepared]

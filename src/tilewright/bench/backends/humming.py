@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from tilewright.bench.backends.base import Backend, Capability, Prepared, answers_checked, by_kind, not_found, too_old
-from tilewright.bench.backends.torch_ import Grouped, grouped_layer
+from tilewright.bench.backends.torch_ import AROUND, Grouped, grouped_layer
 from tilewright.bench.operands import Nvfp4, gemm_answer, gemm_operands, moe_answer, moe_operands
 from tilewright.bench.problem import GemmProblem, MoeProblem
 
@@ -56,7 +56,7 @@ def _moe(problem: MoeProblem, torch: Any, copies: int) -> Prepared:
     pairs = zip(_layers(torch, o.w13, copies), _layers(torch, o.w2, copies), strict=True)
     calls = [partial(grouped_layer, torch, by(w13), by(w2), o, problem.experts) for w13, w2 in pairs]
     config = {"call": "HummingLayer", **GROUPED}
-    return Prepared(calls, answers_checked(calls, lambda: moe_answer(torch, o), torch), config)
+    return Prepared(calls, answers_checked(calls, lambda: moe_answer(torch, o), torch), config, remark=AROUND)
 
 
 def missing(capability: Capability) -> str | None:

@@ -17,6 +17,20 @@ def _kernels() -> Any:
     return import_module("tilewright.kernels")
 
 
+def build_of(packed: Any, rows: int, gpu: Any) -> dict[str, Any]:
+    """Which of our kernels runs `rows` routed rows of these weights on `gpu` (`kernels.choose.Gpu`), and which build of
+    it: what the layer itself chooses, with what `tune` found where that is read."""
+    chosen_build = import_module("tilewright.kernels.choose").chosen_build
+    preferred = import_module("tilewright.kernels.tuned").preferred
+    build = chosen_build(rows, packed.rows, packed.k, packed.experts, gpu)
+    build = preferred(build, gpu.name, packed.experts, packed.rows, packed.k, rows)
+    return {"kernel": type(build).__name__.removesuffix("Config").lower(), **asdict(build)}
+
+
+def _gpu(torch: Any) -> Any:
+    return import_module("tilewright.kernels.moe").gpu_of(torch.device("cuda", torch.cuda.current_device()))
+
+
 def _copies(packed: Any, copies: int) -> list[Any]:
     """The packed weights at other addresses."""
     return [packed, *(replace(packed, data=data) for data in copied(packed.data, copies)[1:])]
@@ -29,7 +43,7 @@ def _gemm(problem: GemmProblem, torch: Any, copies: int) -> Prepared:
     packed = kernels.pack(o.w.codes[None], o.w.scales[None], o.w.factor.reshape(1))
     ids = torch.zeros((problem.m, 1), dtype=torch.int32, device="cuda")
     calls = [partial(kernels.grouped_gemm, o.x, weights, ids) for weights in _copies(packed, copies)]
-    config = {"call": "grouped_gemm", **asdict(kernels.choose(problem.m, 1))}
+    config = {"call": "grouped_gemm", **build_of(packed, problem.m, _gpu(torch))}
     return Prepared(calls, answers_checked(calls, lambda: gemm_answer(torch, o), torch), config)
 
 
@@ -40,8 +54,7 @@ def _moe(problem: MoeProblem, torch: Any, copies: int) -> Prepared:
     w2 = kernels.pack(o.w2.codes, o.w2.scales, o.w2.factor)
     pairs = zip(_copies(w13, copies), _copies(w2, copies), strict=True)
     calls = [partial(kernels.fused_moe, o.x, first, second, o.router, o.ids) for first, second in pairs]
-    rows = problem.tokens * problem.topk
-    config = {"call": "fused_moe", **asdict(kernels.choose(rows, problem.experts))}
+    config = {"call": "fused_moe", **build_of(w13, problem.tokens * problem.topk, _gpu(torch))}
     return Prepared(calls, answers_checked(calls, lambda: moe_answer(torch, o), torch), config)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from tilewright.bench.backends.base import (
     Backend,
@@ -69,6 +69,8 @@ def _grouped_mm(torch: Any) -> Any:
     return getattr(torch.nn.functional, "grouped_mm", None) or getattr(torch, "_grouped_mm", None)
 
 
+AROUND: Final = "sorting, SiLU and sum by torch, a kernel each"
+"""Of a layer that is put together around grouped GEMMs: at few tokens most of its time is that."""
 Grouped = Callable[[Any, Any], Any]
 """rows sorted by expert, and for each expert the number of rows up to its last one (int32) -> its product."""
 
@@ -101,7 +103,8 @@ def _moe(problem: MoeProblem, torch: Any, copies: int) -> Prepared:
 
     pairs = zip(copied(o.w13, copies), copied(o.w2, copies), strict=True)
     calls = [partial(grouped_layer, torch, by(w13), by(w2), o, problem.experts) for w13, w2 in pairs]
-    return Prepared(calls, answers_checked(calls, lambda: moe_answer(torch, o), torch), {"call": "grouped_mm"})
+    check = answers_checked(calls, lambda: moe_answer(torch, o), torch)
+    return Prepared(calls, check, {"call": "grouped_mm"}, remark=AROUND)
 
 
 def prepare(problem: Problem, torch: Any, copies: int) -> Prepared:

@@ -1,0 +1,28 @@
+"""What is written down of our own kernels is what they run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from types import SimpleNamespace
+
+import pytest
+
+from tilewright.bench.backends.tilewright_ import build_of
+from tilewright.kernels.choose import Gpu, chosen_build
+
+H200 = Gpu(sms=132, wgmma=True, name="NVIDIA H200")
+SMALLER = Gpu(sms=188, wgmma=False, name="NVIDIA RTX PRO 6000 Blackwell Server Edition")
+W13 = SimpleNamespace(rows=512, k=6144, experts=256)
+
+
+@pytest.mark.parametrize("gpu", [H200, SMALLER])
+@pytest.mark.parametrize("tokens", [1, 16, 64, 4096])
+def test_the_build_is_the_layers_own_choice(gpu: Gpu, tokens: int) -> None:
+    rows = tokens * 8
+    said = build_of(W13, rows, gpu)
+    kernel = said.pop("kernel")
+    assert said == asdict(chosen_build(rows, W13.rows, W13.k, W13.experts, gpu))
+    if tokens == 1:
+        assert kernel == "decode"
+    elif tokens == 4096:
+        assert kernel == ("prefill" if gpu.wgmma else "grouped")

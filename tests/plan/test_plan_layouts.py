@@ -84,6 +84,17 @@ def test_the_command_of_a_model_that_does_not_fit_is_the_first_way_out() -> None
     assert "--gpus 4 " in first.fix.commands[0]
 
 
+def test_a_smaller_checkpoint_comes_before_many_more_gpus() -> None:
+    """GLM-5 in BF16 would take 64 cards of 32 GB; its NVFP4 checkpoint takes half of them."""
+    _, plan = made("GLM-5", "rtx-5090", 4, "sglang")
+    first = plan.findings[0]
+    assert first.id == "does_not_fit"
+    assert first.fix.text.startswith("One of: nvidia/GLM-5-NVFP4 on 32 GPUs (TP32)")
+    assert "; 64 GPUs (TP64)" in first.fix.text
+    assert "--model nvidia/GLM-5-NVFP4 " in first.fix.commands[0]
+    assert "--gpus 32 " in first.fix.commands[0]
+
+
 def test_layers_that_draft_are_not_proposed_where_they_do_not_fit() -> None:
     _, plan = made("GLM-5-NVFP4", "rtx-pro-6000-server", 6, "sglang")
     assert "speculative_decoding" not in [item.id for item in plan.findings]

@@ -152,7 +152,8 @@ def _for_config(found: Survey, items: Iterable[Collective], config: KernelConfig
     first = None if could else first_that_could(config)
     notes: list[str] = []
     if config.cutlass not in {tree.cutlass for tree in found.trees}:
-        notes.append(f"The config says CUTLASS {config.cutlass}; it is judged by the tree, {found.trees[0].cutlass}.")
+        tree = found.trees[0].cutlass
+        notes.append(f"Judged by the tree, which is CUTLASS {tree}; for the config alone it is {config.cutlass}.")
     if could and config.arch in ("sm120", "sm121") and config.cluster != (1, 1, 1):
         notes.append(
             "The collective that could run it asserts nothing about the cluster. Above 1x1x1 its copies ask for TMA "

@@ -78,7 +78,6 @@ def _alternatives(target: Target) -> list[tuple[str, str]]:
     """Ways to make the model fit, in words and as a command, cheapest first: another layout here, another checkpoint,
     more GPUs."""
     out: list[tuple[str, str]] = []
-    same = target.parallel.gpus
     served = modelled.best_layout(target)
     other = Parallel(tp=served.tp, pp=served.pp, ep=served.ep) if served is not None else target.parallel
     memory = _fits(target, other) if other != target.parallel else None
@@ -93,15 +92,37 @@ def _alternatives(target: Target) -> list[tuple[str, str]]:
         if memory.left > 0:
             text = f"{checkpoint.name} in the same layout leaves {gib(memory.left)} GiB"
             out.append((text, _plan_command(target, shlex.quote(checkpoint.name), target.gpus)))
-    size = max(same, target.gpus) * 2
+    return out + _on_more_gpus(target)
+
+
+def _on_more_gpus(target: Target) -> list[tuple[str, str]]:
+    """The fewest GPUs that hold this checkpoint, and before them those that hold a smaller one of the same model."""
+    out: list[tuple[str, str]] = []
+    size = max(target.parallel.gpus, target.gpus) * 2
     while size <= MOST_GPUS:
         memory = _fits(target, Parallel(tp=size))
         if memory:
             text = f"{size} GPUs (TP{size}) leave {gib(memory.left)} GiB on each"
-            out.append((text, _plan_command(target, target.served, size)))
-            break
+            return [*out, (text, _plan_command(target, target.served, size))]
+        smaller = _best_elsewhere(target, Parallel(tp=size)) if not out else None
+        if smaller is not None:
+            checkpoint, left = smaller
+            text = f"{checkpoint} on {size} GPUs (TP{size}) leaves {gib(left)} GiB on each"
+            out.append((text, _plan_command(target, shlex.quote(checkpoint), size)))
         size *= 2
     return out
+
+
+def _best_elsewhere(target: Target, parallel: Parallel) -> tuple[str, int] | None:
+    """The model's other checkpoint that leaves most in this layout: (its name, bytes left a GPU)."""
+    found: list[tuple[str, int]] = []
+    for checkpoint in target.model.checkpoints:
+        if checkpoint is target.model.checkpoint or not tp_verdict(target.model, parallel, checkpoint).legal:
+            continue
+        memory = gpu_memory(target.model, target.gpu, checkpoint, parallel, fraction=target.memory_share[0])
+        if memory.left > 0:
+            found.append((checkpoint.name, memory.left))
+    return max(found, key=lambda item: item[1], default=None)
 
 
 def run(target: Target) -> Iterator[Outcome]:

@@ -388,7 +388,7 @@ def _fitting(
         ttft_low_s=item.prefill.low_s,
         ttft_high_s=item.prefill.high_s,
         meets=_meets(item, at, ttft, tpot),
-        terms=[Term(TERMS[key], step.sums.times[key]) for key in TERMS if key in step.sums.times],
+        terms=[Term(TERMS[key], step.sums.times[key]) for key in TERMS if step.sums.times.get(key)],
         limit_tok_s=scenario_tokens(step) / limit if limit else None,
         launch=line_or_note(scenario, memory, requests, flags, notes),
         notes=notes,

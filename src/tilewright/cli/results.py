@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tilewright.cli.paths import PATH
+from tilewright.cli.results_trials import trials
 from tilewright.errors import InputError, shown
 from tilewright.report.output import Output, output_options
 
@@ -60,7 +61,7 @@ def _fields(name: str, pairs: tuple[str, ...]) -> dict[str, Any]:
     return fields
 
 
-def _gpu(name: str | None) -> str | None:
+def gpu_key(name: str | None) -> str | None:
     """The name by which results of this GPU are kept: the catalogue's, or the driver's where it is not in there."""
     from tilewright.errors import AmbiguousNameError, UnknownNameError
     from tilewright.hardware.names import resolve_gpu
@@ -91,7 +92,7 @@ def _query(chosen: dict[str, Any], last: int | None = None) -> tuple[Path, Query
     query = Query(
         kind=chosen["kind"],
         backend=chosen["backend"],
-        gpu=_gpu(chosen["gpu"]),
+        gpu=gpu_key(chosen["gpu"]),
         status=status,
         since=since,
         problem=_fields("where", chosen["where"]),
@@ -116,6 +117,9 @@ def _find(store: Store, query: Query) -> Iterator[Stored]:
 )
 def command() -> None:
     """What was measured on your GPUs, as the result store keeps it: nothing in it is ever changed or dropped."""
+
+
+command.add_command(trials)
 
 
 def _words(value: dict[str, Any]) -> str:

@@ -173,6 +173,7 @@ _TYPES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "results": ("tilewright.store.documents", ("ResultsDocument",)),
     "results-compare": ("tilewright.store.compare", ("Comparison",)),
     "mcp": ("tilewright.mcp_.tools", ("ToolsDocument",)),
+    "results-trials": ("tilewright.tune.trials", ("TrialsDocument",)),
     "results-import": ("tilewright.store.documents", ("ImportDocument",)),
 }
 """Document name -> module and types; several types: the document is one of them."""

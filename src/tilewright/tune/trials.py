@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any, Final, Literal, Self
 
 import msgspec
@@ -56,6 +57,23 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ok(self) -> bool:
         return not self.fault and self.time_s is not None
+
+
+class StoredTrial(msgspec.Struct, frozen=True, kw_only=True):
+    """A trial with its number in the store, where it was measured, and of which problem: the kernel, the layer's sizes
+    and format, and the number of tokens."""
+
+    id: int
+    context: Context
+    problem: dict[str, Any]
+    trial: Trial
+
+
+class TrialsDocument(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="tilewright/results-trials/1"):
+    """`results trials`: what `tune` measured, oldest first."""
+
+    store: str
+    trials: list[StoredTrial]
 
 
 class TrialStore(StoreFile):
@@ -125,6 +143,29 @@ class TrialStore(StoreFile):
         )
         for trial, context, problem in self._decoded(sql, (), 3):
             yield msgspec.json.decode(context, type=Context), problem_of(msgspec.json.decode(problem)), trial
+
+    def find(
+        self, wanted: Callable[[StoredTrial], bool] = lambda _: True, last: int | None = None
+    ) -> list[StoredTrial]:
+        """The trials that are `wanted`, oldest first; of more than `last` the newest.
+
+        Raises:
+            InputError: the file is damaged.
+        """
+        sql = (
+            "SELECT t.document, t.id, c.document, p.document FROM trials t JOIN tune_contexts c ON c.id = t.context "
+            "JOIN tune_problems p ON p.id = t.problem ORDER BY t.id DESC"
+        )
+        context_of = lru_cache(maxsize=None)(msgspec.json.Decoder(Context).decode)
+        problem_of = lru_cache(maxsize=None)(msgspec.json.Decoder(dict[str, Any]).decode)
+        found: list[StoredTrial] = []
+        for trial, ident, context, problem in self._decoded(sql, (), 4):
+            item = StoredTrial(id=ident, context=context_of(context), problem=problem_of(problem), trial=trial)
+            if wanted(item):
+                found.append(item)
+                if len(found) == last:
+                    break
+        return found[::-1]
 
     def _decoded(self, sql: str, values: tuple[Any, ...], columns: int) -> Iterator[tuple[Any, ...]]:
         decoder = msgspec.json.Decoder(Trial)

@@ -286,6 +286,32 @@ def test_comparing_takes_each_groups_best_config_and_says_when_it_is_noise(tmp_p
         compare(found, baseline="z")
 
 
+def test_results_that_are_only_in_the_log_are_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer was killed before its log was folded in, and the folder may not be written: the file alone is older."""
+    path = tmp_path / "results.sqlite"
+    code = (
+        "import os, sys; from pathlib import Path; from tilewright.store import Result, Store\n"
+        "store = Store.append_to(Path(sys.argv[1]))\n"
+        "store.append([Result(kind='gemm', backend='a', at='2026-12-02T13:00:00Z', status='ok', time_s=1e-6)])\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == -9
+    assert path.with_name("results.sqlite-wal").stat().st_size
+    real = sqlite3.connect
+
+    def refused(name: Any, **more: Any) -> Any:
+        if "immutable" not in str(name):
+            raise sqlite3.OperationalError("unable to open database file")
+        return real(name, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite3, "connect", refused)
+        with pytest.raises(InputError, match=r"results\.sqlite-wal beside it"):
+            Store.read(path)
+    with Store.read(path) as store:
+        assert len(list(store.find())) == 1
+
+
 def test_comparing_by_driver_and_day(tmp_path: Path) -> None:
     found = stored(
         tmp_path,

@@ -27,6 +27,8 @@ _RETRY_S: Final = 0.02
 _MAGIC: Final = b"SQLite format 3\0"
 """First bytes of every SQLite database (sqlite.org/fileformat2.html, section 1.3.1)."""
 VARIABLE: Final = "TILEWRIGHT_STORE"
+IMMUTABLE: Final = "mode=ro&immutable=1"
+"""SQLite reads the file as it is and looks at nothing beside it (sqlite.org/uri.html)."""
 
 MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     (
@@ -236,6 +238,15 @@ def open_writable(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def _log_beside(path: Path) -> Path | None:
+    """The write-ahead log of the store, where it holds something: what a writer that was killed has left."""
+    log = path.with_name(f"{path.name}-wal")
+    try:
+        return log if log.stat().st_size else None
+    except OSError:
+        return None
+
+
 def open_readable(path: Path) -> sqlite3.Connection:
     """`path` opened for reading; nothing in its folder is changed where the folder may not be written.
 
@@ -249,7 +260,13 @@ def open_readable(path: Path) -> sqlite3.Connection:
     quoted = path.resolve().as_uri()
     last: BaseException | None = None
     # A store in a folder that we may not write (a mounted archive) has no place for the WAL's index file.
-    for mode in ("mode=ro", "mode=ro&immutable=1"):
+    for mode in ("mode=ro", IMMUTABLE):
+        if mode == IMMUTABLE and (beside := _log_beside(path)) is not None:
+            msg = (
+                f"The newest results of {shown(str(path))} are still in {beside.name} beside it, which cannot be read in "
+                "a folder that may not be written; copy both files to one that may."
+            )
+            raise InputError("store", msg)
         try:
             connection = sqlite3.connect(f"{quoted}?{mode}", uri=True, timeout=BUSY_S, isolation_level=None)
         except sqlite3.Error as error:

@@ -263,7 +263,7 @@ def open_readable(path: Path) -> sqlite3.Connection:
     for mode in ("mode=ro", IMMUTABLE):
         if mode == IMMUTABLE and (beside := _log_beside(path)) is not None:
             msg = (
-                f"The newest results of {shown(str(path))} are still in {beside.name} beside it, which cannot be read in "
+                f"The newest results of {shown(str(path))} are in {beside.name} beside it, which cannot be read in "
                 "a folder that may not be written; copy both files to one that may."
             )
             raise InputError("store", msg)

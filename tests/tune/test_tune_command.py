@@ -183,6 +183,7 @@ def test_a_budget_ends_a_run(tmp_path: Path) -> None:
         (["--model", "GLM-5", "--tp", "8", "--out", "x", "--format", "trt"], "vllm, sglang, tilewright"),
         (["--model", "GLM-5", "--tp", "8", "--resume", "--no-store"], "drop one"),
         (["--model", "GLM-5", "--tp", "8", "--format", "vllm"], "--out DIR"),
+        (["--model", "GLM-5", "--tp", "8", "--ray", "auto", "--devices", "0"], "drop one"),
         (["--model", "GLM-5", "--tp", "8", "--compile-only"], "--gpu"),
         (["--model", "GLM-5", "--tp", "8", "--compile-only", "--gpu", "none"], "gpu"),
         (["--hidden", "4096", "--inter", "100", "--experts", "8", "--topk", "2"], "multiple of 16"),
@@ -199,6 +200,20 @@ def test_bad_input_is_one_sentence(arguments: list[str], words: str, capsys: pyt
     last = told.err.strip().splitlines()[-1]
     assert last.startswith("tilewright: ")
     assert words in last
+
+
+@pytest.mark.usefixtures("machine")
+def test_gpus_of_two_kinds_are_not_tuned_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store would keep both under the first one's name."""
+
+    def mixed(index: int) -> Device:
+        return replace(H200, index=index, name="NVIDIA H200" if index == 0 else "NVIDIA L40S")
+
+    monkeypatch.setattr(tilewright.bench.device, "read_device", mixed)
+    with pytest.raises(InputError, match="GPU 1 is a NVIDIA L40S and GPU 0 a NVIDIA H200") as caught:
+        Tuner(settings(tmp_path))
+    assert caught.value.field == "devices"
+    assert Tuner(settings(tmp_path, devices=(0,))).devices == (0,)
 
 
 def test_without_a_gpu_the_space_is_still_pruned(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from tune_fakes import fake_command  # noqa: F401 - a fixture
 
-from tilewright.errors import InputError
+from tilewright.errors import InputError, TilewrightError
 from tilewright.hardware.names import resolve_gpu
 from tilewright.store.result import key_of
 from tilewright.tune.layer import Problem
@@ -99,6 +99,33 @@ def test_a_cluster_of_other_gpus_is_refused_and_none_is_asked_twice(
     assert "No GPU of the cluster can take part" in error.msg
     assert len(told) == 2
     assert "it is a NVIDIA B200" in told[0]
+
+
+@pytest.mark.slow
+def test_a_host_without_a_gpu_asks_the_cluster_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a run is for is the cluster's GPU then; one that tells nothing, and a cluster without any, are refused."""
+    ray = pytest.importorskip("ray")
+    from tilewright.tune import ray_fleet
+
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    told = msgspec.json.encode(
+        ray_fleet.Told(name="NVIDIA H200", capability=(9, 0), free_bytes=140 * 10**9, driver="580.1")
+    )
+    ray.init(address="local", num_cpus=1, num_gpus=2, log_to_driver=False, logging_level="ERROR")
+    try:
+        device = ray_fleet.cluster_gpu("auto", lambda: told)
+        assert (device.gpu, device.capability, device.count) == ("h200-sxm", (9, 0), 2)
+        with pytest.raises(InputError, match=r"No GPU of the Ray cluster at 'auto' answers: .*NVIDIA driver"):
+            ray_fleet.cluster_gpu("auto", without_a_driver)
+    finally:
+        ray.shutdown()
+    with pytest.raises(InputError, match="has no GPU"):
+        ray_fleet.cluster_gpu("local", lambda: told)
+    assert not ray.is_initialized()
+
+
+def without_a_driver() -> bytes:
+    raise TilewrightError("No NVIDIA driver answers on this machine.")
 
 
 @pytest.mark.slow

@@ -66,7 +66,8 @@ def require_packages() -> None:
             raise MissingPartError(what, EXTRA)
 
 
-def _entry(name: str) -> Gpu | None:
+def entry_of(name: str) -> Gpu | None:
+    """The catalogue's entry of the GPU that its driver calls `name`, None where it has none."""
     try:
         return resolve_gpu(name)
     except (UnknownNameError, AmbiguousNameError):
@@ -86,7 +87,7 @@ def _read(index: int, nvml: Any) -> Device:
     driver, _ = versions(nvml)
     capability = (int(major), int(minor))
     return Device(
-        index, device.name, _entry(device.name), capability, device.memory_free_bytes, driver, len(found),
+        index, device.name, entry_of(device.name), capability, device.memory_free_bytes, driver, len(found),
         device.processes,
     )  # fmt: skip
 

@@ -78,6 +78,10 @@ def ground_of(settings: Settings) -> Ground:
     try:
         device = read_device(settings.devices[0] if settings.devices else 0)
     except (TilewrightError, MissingPartError) as error:
+        if settings.ray is not None and not isinstance(error, MissingPartError):
+            from tilewright.tune.ray_fleet import cluster_gpu
+
+            return _on(settings, cluster_gpu(settings.ray), source, label, notes)  # this host only hands work out
         if settings.compile_only:
             raise InputError("gpu", "There is no GPU here to ask: name the one to compile for with --gpu.") from None
         if isinstance(error, MissingPartError):
@@ -89,6 +93,13 @@ def ground_of(settings: Settings) -> Ground:
             "prunes the space and compiles what is left without one."
         )
         raise TilewrightError(msg) from None
+    return _on(settings, device, source, label, notes)
+
+
+def _on(settings: Settings, device: Device, source: Kernel | None, label: str, notes: list[str]) -> Ground:
+    """The ground of a run that measures on `device`."""
+    from tilewright.hardware.names import resolve_gpu
+
     if settings.gpu is not None and resolve_gpu(settings.gpu).key != device.gpu:
         msg = f"--gpu {settings.gpu} is not the GPU here ({device.name}); --compile-only takes another one."
         raise InputError("gpu", msg)
@@ -101,7 +112,7 @@ def devices_of(settings: Settings, ground: Ground) -> list[Device]:
     """The GPUs of this machine that are measured on, as NVML tells them.
 
     Raises:
-        InputError: one of `devices` is not there.
+        InputError: one of `devices` is not there, or they are not all of one kind.
     """
     from tilewright.bench.device import read_device
 
@@ -110,4 +121,12 @@ def devices_of(settings: Settings, ground: Ground) -> list[Device]:
     for number in settings.devices:
         if not 0 <= number < count:
             raise InputError("devices", f"--devices {number} is not there; this machine's are 0 to {count - 1}.")
-    return [read_device(number) for number in settings.devices or range(count)]
+    found = [read_device(number) for number in settings.devices or range(count)]
+    for device in found:
+        if device.name != ground.device.name:
+            msg = (
+                f"GPU {device.index} is a {device.name} and GPU {ground.device.index} a {ground.device.name}: what is "
+                "fastest on one is not on the other; tune each kind by itself with --devices."
+            )
+            raise InputError("devices", msg)
+    return found

@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from tilewright.bench.backends.base import version_of
-from tilewright.bench.device import read_device
+from tilewright.bench.device import Device, entry_of, read_device
 from tilewright.bench.job import Job, Outcome
 from tilewright.bench.process import MeasuringProcess
 from tilewright.errors import InputError, MissingPartError, TilewrightError, shown
@@ -38,6 +38,8 @@ MOST_TRIES: Final = 3
 """How often a trial is asked for again when its worker is lost; then the trial itself is the suspect."""
 VERSIONS: Final = ("torch", "triton", "cuda-bindings")
 """Packages whose versions make times comparable (`tune/context.py`)."""
+ASK_S: Final = 60.0
+"""Time for a worker to start and tell which GPU it has."""
 GRACE_S: Final = 30.0
 """Time beyond a trial's limit after which an actor that does not answer counts as lost."""
 
@@ -116,6 +118,48 @@ def against(context: Context, place: Place) -> str | None:
         if place.versions.get(name) != version:
             return f"it has {name} {place.versions.get(name) or 'not at all'}, this run {version}"
     return None
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU of the cluster as its own host tells it."""
+
+    name: str
+    capability: tuple[int, int]
+    free_bytes: int | None
+    driver: str | None
+
+
+def gpu_here() -> bytes:
+    """A task on a GPU worker: its GPU (`Told`), as JSON."""
+    found = read_device(0)
+    return msgspec.json.encode(
+        Told(name=found.name, capability=found.capability, free_bytes=found.free_bytes, driver=found.driver)
+    )
+
+
+def cluster_gpu(address: str, ask: Callable[[], bytes] = gpu_here) -> Device:
+    """A GPU of the cluster at `address`, for a run that is started on a host without one.
+
+    Raises:
+        MissingPartError: Ray is not installed.
+        InputError: there is no such cluster, or none of its GPUs answers.
+    """
+    ray = _ray()
+    connected = _connect(ray, address)
+    try:
+        count = int(ray.cluster_resources().get("GPU", 0))
+        if count < 1:
+            raise InputError("ray", f"The Ray cluster at {shown(address)} has no GPU; add a node that has one.")
+        reference = ray.remote(num_gpus=1, num_cpus=0, max_retries=1)(ask).remote()
+        try:
+            told = msgspec.json.decode(ray.get(reference, timeout=ASK_S), type=Told)
+        except ray.exceptions.RayError as error:
+            why = " ".join(str(error).split())[-200:]
+            raise InputError("ray", f"No GPU of the Ray cluster at {shown(address)} answers: {why}") from None
+    finally:
+        if connected:
+            ray.shutdown()
+    return Device(0, told.name, entry_of(told.name), told.capability, told.free_bytes, told.driver, count)
 
 
 class Measurer:

@@ -61,6 +61,10 @@ def checked(settings: Settings) -> Settings:
         raise InputError(idle[0].strip("-"), f"{idle[0]} needs measurements, and --compile-only makes none: drop one.")
     if settings.resume and not settings.keep:
         raise InputError("resume", "--resume uses the store that --no-store leaves alone: drop one.")
+    if settings.ray is not None and settings.devices:
+        raise InputError(
+            "devices", "--devices names GPUs of this machine, and --ray takes all of the cluster: drop one."
+        )
     dtype = check_kernel(settings.kernel, settings.layer.dtype)
     layer = check_layer(msgspec.structs.replace(settings.layer, dtype=dtype), settings.kernel)
     formats = settings.formats

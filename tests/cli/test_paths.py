@@ -130,3 +130,9 @@ def test_a_value_nested_too_deeply_for_json_is_still_shown() -> None:
     for _ in range(400):
         value = [value]
     assert len(shown(value)) == 80
+
+
+def test_an_empty_architecture_is_not_the_default_one(cli: Any) -> None:
+    answer = cli("tactics", "flashinfer", "--root", "nowhere", "--arch", "")
+    assert answer.code == 2
+    assert "--arch: the tactics of '' are not read; legal are sm90" in answer.err

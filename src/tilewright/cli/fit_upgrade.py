@@ -62,12 +62,13 @@ def _flashinfer(root: str, arch: str) -> tuple[str, str, Kernels]:
 
     `root` is a wheel, a site-packages or a checkout; it is parsed, never imported or run.
     """
+    from tilewright.arch import arch_name
     from tilewright.collectives.tree import open_tree
     from tilewright.cutlass.config import parse_config
     from tilewright.errors import InputError, shown
     from tilewright.libraries.flashinfer.tactics import read_report
 
-    name = "sm" + arch.strip().lower().removeprefix("sm_").removeprefix("sm").rstrip("af")
+    name = arch_name(arch)
     if name not in ARCHS:
         msg = f"--arch: the kernels of {shown(arch)} are not read out of a library; legal are {' and '.join(ARCHS)}."
         raise InputError("arch", msg)

@@ -132,10 +132,11 @@ def _known(library: str) -> None:
 
 
 def _arch(text: str) -> str:
+    from tilewright.arch import arch_name
     from tilewright.errors import InputError, shown
 
-    name = text.strip().lower().removeprefix("sm_").removeprefix("sm").rstrip("af")
-    if f"sm{name}" not in ARCHS:
+    name = arch_name(text)
+    if name not in ARCHS:
         msg = f"--arch {shown(text)} has no fix; legal are {' and '.join(ARCHS)}, which share one module."
         raise InputError("arch", msg)
-    return f"sm{name}"
+    return name

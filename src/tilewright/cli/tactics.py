@@ -82,7 +82,9 @@ def command(
             raise click.UsageError("--cache is for flashinfer, and goes with --root, --arch, --gpu and --check only.")
         from tilewright.cli.tactics_cache import run_cache
 
-        return run_cache(cache, root, arch or "sm120", layer.get("gpu"), chunk, graph_sizes, running, check, out)
+        return run_cache(
+            cache, root, "sm120" if arch is None else arch, layer.get("gpu"), chunk, graph_sizes, running, check, out
+        )
     if reader.kind == "tuned":
         from tilewright.cli.tactics_tuned import run_tuned
 
@@ -96,4 +98,4 @@ def command(
         raise click.UsageError(
             f"--{next(iter(layer)).replace('_', '-')} is for vllm and sglang; flashinfer takes --arch."
         )
-    return run_compiled(root, op or OPS[0], arch or "sm120", known, other, check, sarif, out)
+    return run_compiled(root, op or OPS[0], "sm120" if arch is None else arch, known, other, check, sarif, out)

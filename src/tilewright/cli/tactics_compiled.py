@@ -34,13 +34,14 @@ def run_compiled(
 
 def known_arch(text: str) -> str:
     """The architecture that `text` means, as `sm120`; an InputError names the legal ones."""
+    from tilewright.arch import arch_name
     from tilewright.errors import InputError, shown
 
-    name = text.strip().lower().removeprefix("sm_").removeprefix("sm").rstrip("af")
-    if f"sm{name}" not in ARCHS:
+    name = arch_name(text)
+    if name not in ARCHS:
         msg = f"--arch: the tactics of {shown(text)} are not read; legal are {', '.join(ARCHS)}."
         raise InputError("arch", msg)
-    return f"sm{name}"
+    return name
 
 
 def read_kernels(root: str, op: Op, arch: str) -> Report:

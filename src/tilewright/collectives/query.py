@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from tilewright.arch import arch_name
 from tilewright.collectives.answer import Answer, FitSummary, ForConfig
 from tilewright.collectives.model import Collective, Scaling, ScheduleTag
 from tilewright.collectives.survey import Survey, survey
@@ -28,7 +29,6 @@ ARCHS: Final = ("sm70", "sm80", "sm90", "sm100", "sm101", "sm103", "sm120", "sm1
 """Archs that CUTLASS has tags for and that a user may ask about; SM121 runs what is built for the Sm120 tag."""
 
 _BUILT_FOR: Final = {"sm121": "sm120"}
-_ARCH: Final = re.compile(r"(?:sm_?)?(\d{2,3})([af]?)", re.I)
 _SM: Final = re.compile(r"Sm(\d{2,3})(?!\d)")
 
 _REFERENCE_ARCHS: Final[dict[str, tuple[str, ...]]] = {"blockwise": ("sm90",), "block_scaled": ("sm100",)}
@@ -53,8 +53,7 @@ def normal_arch(text: str, field: str = "arch") -> str:
     Raises:
         InputError: it names no arch that CUTLASS has.
     """
-    match = _ARCH.fullmatch(text.strip().replace(".", "") if re.fullmatch(r"\s*\d{1,2}\.\d\s*", text) else text.strip())
-    arch = f"sm{match[1]}" if match else ""
+    arch = arch_name(text)
     if arch not in ARCHS:
         near = nearest(text, ARCHS)
         msg = f"{field}: {shown(text)} is no arch; legal are {', '.join(ARCHS)}"

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, cast
 
 import msgspec
 
+from tilewright.arch import arch_name
 from tilewright.errors import ConfigError, nearest, shown
 from tilewright.formats.elements import ALIASES, ELEMENTS, element
 
@@ -164,9 +165,9 @@ def _enumerated(field: str, value: Any) -> str:
         if field in _FORMAT_KEYS and ALIASES.get(lowered) in legal:
             return ALIASES[lowered]
         if field == "arch":
-            base = lowered.removeprefix("compute_").removeprefix("sm_").removeprefix("sm").rstrip("af").replace(".", "")
-            if f"sm{base}" in legal:
-                return f"sm{base}"
+            name = arch_name(lowered)
+            if name in legal:
+                return name
         near = nearest(value, legal)
         hint = f"; the nearest legal value{' is' if len(near) == 1 else 's are'} {', '.join(near)}" if near else ""
         legal_text = ", ".join(legal)

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from tilewright.arch import arch_name
 from tilewright.cutlass.config import LEGAL
 from tilewright.probe.spaces import (
     ANY_CLUSTERS,
@@ -301,8 +302,8 @@ def sample_configs(
     every config as they are; `arch` and `op_class` among them choose the families that are drawn from.
     """
     given = dict(fixed or {})
-    arch = str(given.get("arch", "")).lower().removeprefix("sm_").removeprefix("sm").rstrip("af")
-    wanted = "sm120" if arch in ("120", "121") else f"sm{arch}"
+    arch = arch_name(str(given.get("arch", "")))
+    wanted = "sm120" if arch == "sm121" else arch
     of_arch = [space for space in SPACES if not arch or space.arch == wanted] or list(SPACES)
     spaces = [space for space in of_arch if given.get("op_class", space.op_class) == space.op_class] or of_arch
     rng = random.Random(seed)

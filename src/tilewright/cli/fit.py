@@ -76,6 +76,8 @@ def command(
             raise click.UsageError("--kernel is one Triton tile; drop --search, --from and --compare.")
         gpu = problem.pop("gpu", None)
         refuse_problem(problem)
+        if root is not None and not tile.compile:
+            raise click.UsageError("--root of a Triton tile goes with --compile: its bytes need no tree.")
         return run_tile(tile, given, gpu, root, brief, check, out)
     if tile.compile and source is None:
         raise click.UsageError(
@@ -87,6 +89,8 @@ def command(
         rules = _Rules(root, out)
         return search_run(rules.fixed(given), problem, root, rules.unknown, check, out)
     refuse_problem(problem)
+    if compare and (root is not None or "cutlass" in given):
+        raise click.UsageError(f"--compare names both releases; drop {'--root' if root is not None else '--cutlass'}.")
     if source is not None:
         if given:
             raise click.UsageError("--from takes the configs from the file; drop the other config flags.")

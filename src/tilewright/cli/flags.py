@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from tilewright.report.output import Output, output_options
 
@@ -109,7 +110,8 @@ def command(
         if check and any(item.verdict in ("refused", "gone", "renamed", "not yet") for item in made.judged):
             click.get_current_context().exit(1)
         return
-    given = [name for name, value in sizes.items() if value is not None and name not in ("gpus", "goal")]
+    source = click.get_current_context().get_parameter_source
+    given = [name for name in sizes if source(name) is ParameterSource.COMMANDLINE]
     if given:
         name = "launch" if given[0] == "own_line" else given[0].replace("_", "-")
         raise InputError(name, f"--{name} is for advice; pass --advise as well.")

@@ -15,6 +15,11 @@ from tilewright.report.models_document import memory_of, model_document, models_
 from tilewright.report.models_text import print_memory, print_model, print_models
 from tilewright.report.output import Output, output_options
 
+_OF_MEMORY = frozenset({"fraction", "kv_layout", "mtp", "dcp", "pp"})
+"""Options that only the memory of a GPU depends on."""
+_OF_LAYOUT = frozenset({"tp", "ep", "attention_dp"})
+"""Options that the memory and the GEMMs of a layout depend on."""
+
 
 @click.command(epilog="Example: tilewright models GLM-5-NVFP4 --gpu rtx-pro-6000-server --tp 8")
 @click.argument("name", required=False)
@@ -52,12 +57,8 @@ def command(
     (nothing in it is executed; of weight files only the headers are read).
     """
     out = Output(json=as_json, quiet=quiet)
+    _refuse_what_does_nothing(name, gpu_name, gemms)
     if name is None:
-        ctx = click.get_current_context()
-        for option in ctx.command.params:
-            asked = option.name not in ("as_json", "quiet")
-            if asked and ctx.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
-                raise click.UsageError(f"{option.opts[0]} needs the NAME of a model.")
         if as_json:
             out.document(models_document())
         else:
@@ -94,3 +95,21 @@ def command(
     print_model(out, model)
     if memory is not None:
         print_memory(out, memory)
+
+
+def _refuse_what_does_nothing(name: str | None, gpu: str | None, gemms: bool) -> None:
+    """Raises UsageError for an option that was given and would change nothing in the answer."""
+    ctx = click.get_current_context()
+    given = [item for item in ctx.command.params if ctx.get_parameter_source(item.name) is ParameterSource.COMMANDLINE]
+    for option in given:
+        if option.name in ("as_json", "quiet", "name"):
+            continue
+        flag = option.opts[0]
+        if name is None:
+            raise click.UsageError(f"{flag} needs the NAME of a model.")
+        if option.name in _OF_MEMORY and (gpu is None or gemms):
+            raise click.UsageError(f"{flag} is about the memory of a GPU: it goes with --gpu, and not with --gemms.")
+        if option.name in _OF_LAYOUT and gpu is None and not gemms:
+            raise click.UsageError(f"{flag} is about a layout: it goes with --gpu GPU or with --gemms.")
+        if option.name == "tokens" and not gemms:
+            raise click.UsageError("--tokens goes with --gemms.")

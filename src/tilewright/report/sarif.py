@@ -7,10 +7,12 @@ relative to the root that was read, with the line.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
 from tilewright._version import __version__
+from tilewright.errors import InputError, shown
 from tilewright.report.budget_text import change_text
 from tilewright.report.write_file import write_new
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 VERSION: Final = "2.1.0"
 BASE: Final = "SRCROOT"
+_HEAD_BYTES: Final = 4096
+"""What is looked at of a file in the way: the schema and the first run stand there in every log."""
 RULES: Final = {
     "tactic-overflow": "The kernel needs more shared memory than one block of the GPU may have.",
     "tactic-illegal": "The kernel breaks a rule of its compiler and cannot be built.",
@@ -115,6 +119,16 @@ def sarif_document(findings: Sequence[Finding]) -> dict[str, Any]:
     }
 
 
+def _holds_something_else(path: str) -> bool:
+    """Whether a file is there that no SARIF writer left: neither empty nor with the names that open every log."""
+    try:
+        with Path(path).open("rb") as stream:
+            head = stream.read(_HEAD_BYTES)
+    except (OSError, ValueError):  # nothing there, or nothing that can be read: writing it tells
+        return False
+    return bool(head.strip()) and (b"sarif" not in head.lower() or b'"runs"' not in head)
+
+
 def _artifact(file: str) -> dict[str, str]:
     """Where a file is: relative to the root, or a file URI for one of the user's own folder."""
     path = quote(file, safe="/")
@@ -122,12 +136,14 @@ def _artifact(file: str) -> dict[str, str]:
 
 
 def write_sarif(path: str, findings: Sequence[Finding]) -> None:
-    """Write the log to `path`; what a former run left there is replaced.
+    """Write the log to `path`; the log that a former run left there is replaced, any other file is kept.
 
     Raises:
-        InputError: it cannot be written.
+        InputError: it cannot be written, or a file that is no SARIF log is in its place.
     """
     import json
 
+    if _holds_something_else(path):
+        raise InputError("sarif", f"--sarif {shown(path)} exists, is no SARIF log and is kept; give another file.")
     text = json.dumps(sarif_document(findings), indent=2, ensure_ascii=False) + "\n"
     write_new(path, text.encode("utf-8", "replace"), force=True, option="--sarif")

@@ -30,6 +30,9 @@ TILE = ("--kernel", "vllm-fused-moe", "--gpu", "h200", "--dtype", "bf16", "--til
         (("models", "GLM-5", "--tokens", "1"), "--tokens goes with --gemms"),
         (("models", "GLM-5", "--gpu", "h200", "--tokens", "1"), "--tokens goes with --gemms"),
         (("models", "--tp", "8"), "--tp needs the NAME of a model"),
+        (("observe", "--script", "--seconds", "5"), "python3 - --seconds ..."),
+        (("observe", "--script", "--ssh", "host"), "--ssh does not go with --script"),
+        (("observe", "--script", "--json"), "--json does not go with --script"),
     ],
 )
 def test_it_is_told_what_it_goes_with(cli: Any, words: tuple[str, ...], says: str) -> None:
@@ -64,3 +67,10 @@ def test_the_log_of_a_former_run_is_replaced(tmp_path: Path) -> None:
     log.write_text(json.dumps(json.loads(log.read_text())))  # as another tool lays it out
     write_sarif(str(log), FOUND)
     assert len(json.loads(log.read_text())["runs"][0]["results"]) == 1
+
+
+def test_the_collector_is_written_where_out_says(cli: Any, tmp_path: Path) -> None:
+    answer = cli("observe", "--script", "--out", str(tmp_path / "collector.py"))
+    assert (answer.code, answer.out) == (0, "")
+    assert (tmp_path / "collector.py").read_text() == cli("observe", "--script").out
+    assert cli("observe", "--script", "--out", str(tmp_path / "collector.py")).code == 2

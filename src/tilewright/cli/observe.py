@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import click
+from click.core import ParameterSource
 
 from tilewright.cli.numbers import FiniteRange
 from tilewright.cli.paths import PATH
@@ -23,7 +24,7 @@ MAX_SECONDS = 3600.0
 @click.option("--seconds", type=FiniteRange(0, MAX_SECONDS), default=30.0, show_default=True, help="The window.")
 @click.option("--out", "-o", type=PATH, metavar="FILE", help="Where to write the snapshot; default: stdout.")
 @click.option("--force", is_flag=True, help="Replace --out where it exists.")
-@click.option("--script", "as_script", is_flag=True, help="Print the collector as one script instead of running it.")
+@click.option("--script", "as_script", is_flag=True, help="Print the collector as one script, or write it to --out.")
 @output_options
 def command(
     host: str | None,
@@ -43,13 +44,19 @@ def command(
     `tilewright observe --script | ssh HOST python3 - > snapshot.json`.
     """
     output = Output(as_json, quiet)
+    from tilewright.report.write_file import check_new, write_new
+
     if as_script:
         from tilewright.observe.script import script
 
-        sys.stdout.write(script())
+        _refuse_what_the_script_takes()
+        if out is None:
+            sys.stdout.write(script())
+        else:
+            write_new(out, script().encode(), force=force)
+            output.note(f"Written: {out}")
         return
     from tilewright.observe.snapshot import parse_snapshot
-    from tilewright.report.write_file import check_new, write_new
 
     if url is not None and not url.startswith(("http://", "https://")):
         raise InputError("url", "--url has to begin with http:// or https://.")
@@ -66,6 +73,16 @@ def command(
         sys.stdout.buffer.flush()
     for line in snapshot.notes:
         output.note(f"Not read: {line}.")
+
+
+def _refuse_what_the_script_takes() -> None:
+    """Raises UsageError for an option of the run itself: the script is printed now and takes them where it runs."""
+    ctx = click.get_current_context()
+    for name in ("host", "pid", "url", "seconds", "as_json"):
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            flag = next(item.opts[0] for item in ctx.command.params if item.name == name)
+            where = "" if name in ("host", "as_json") else f"; the script takes it where it runs: python3 - {flag} ..."
+            raise click.UsageError(f"{flag} does not go with --script, which only prints the collector{where}.")
 
 
 def _collected(output: Output, host: str | None, pid: int | None, url: str | None, seconds: float) -> bytes:

@@ -372,3 +372,35 @@ def test_a_release_without_the_call_is_refused_and_the_process_goes_on(monkeypat
     assert outcome.status == "refused"
     assert outcome.note == "vllm 0.1 has no fused_experts"
     assert not outcome.fatal
+
+
+def test_cublaslts_nvfp4_gets_what_torchs_scaled_mm_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real function takes the arguments (on meta tensors, which compute nothing); a stand-in of it that decodes
+    them as documented gives the right product."""
+    torch = pytest.importorskip("torch")
+    real = getattr(torch.nn.functional, "scaled_mm", None)
+    if real is None:
+        pytest.skip("this torch has none")
+    from tilewright.bench import operands
+    from tilewright.bench.backends import cublaslt
+
+    def scaled_mm(x: Any, w: Any, *, scale_a: Any, scale_b: Any, output_dtype: Any, **how: Any) -> Any:
+        meta = [item.to("meta") for item in (x.view(torch.uint8), w.t().view(torch.uint8), scale_a, scale_b)]
+        codes = [item.view(torch.float4_e2m1fn_x2) for item in meta[:2]]
+        out = real(codes[0], codes[1].t(), scale_a=meta[2], scale_b=meta[3], output_dtype=output_dtype, **how)
+        left, right = (
+            matrix(torch, codes, untiled(torch, scales, codes.shape[0], codes.shape[1] // 8))
+            for codes, scales in ((x.view(torch.uint8), scale_a), (w.t().view(torch.uint8), scale_b))
+        )
+        made = (left @ right.T).to(output_dtype)
+        assert made.shape == out.shape
+        return made
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_mm", scaled_mm)
+    monkeypatch.setattr(cublaslt, "gemm_operands", lambda t, p, _: operands.gemm_operands(t, p, "cpu"))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (12, 0))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    prepared = cublaslt.prepare(GemmProblem(**GEMM, dtype="nvfp4_w4a4"), torch, 2)
+    assert prepared.check().right("gemm")
+    with pytest.raises(UnsupportedError, match="one of 32"):
+        cublaslt.prepare(GemmProblem(m=1, n=16, k=48, dtype="nvfp4_w4a4"), torch, 1)

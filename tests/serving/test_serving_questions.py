@@ -181,3 +181,14 @@ def test_a_term_that_runs_wholly_beside_another_is_gone_and_said_to_be() -> None
     for answer in answers:
         shown = any(term.name == "shared experts" for term in answer.terms)
         assert shown != ("shared experts run beside" in answer.why)
+
+
+def test_the_hardware_never_allows_less_than_what_is_predicted() -> None:
+    answer = predict_decode(
+        DecodeQuestion(
+            model="GLM-4.5-Air", gpu="h20", gpus=8, tp=8, concurrency=913, context=4398, engine="vllm",
+            speculative_tokens=1,
+        )
+    )  # fmt: skip
+    assert answer.limit_s is not None
+    assert answer.limit_s <= answer.time_s

@@ -40,7 +40,8 @@ class Step:
 
     @property
     def limit_s(self) -> float | None:
-        return self.sums.limit_s if self.sums.limit_known else None
+        # Rates are nameplate and reached ones: where a kernel is predicted at the limit, rounding must not pass it.
+        return min(self.sums.limit_s, self.time_s) if self.sums.limit_known else None
 
     @property
     def idle_s(self) -> float:

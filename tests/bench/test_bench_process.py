@@ -86,6 +86,18 @@ print('{"status":"ok","time_s":1e-6}', flush=True)"""
     assert time.monotonic() - begin < 20
 
 
+def test_ctrl_c_does_not_wait_for_processes_that_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tilewright.bench.process.as_completed", interrupted)
+    begin = time.monotonic()
+    jobs = [Job(backend="nccl", kind="allreduce", problem={}, rank=rank) for rank in range(2)]
+    with Together(2, command(tmp_path, "time.sleep(60)")) as processes, pytest.raises(KeyboardInterrupt):
+        processes.ask(jobs, 60.0)
+    assert time.monotonic() - begin < 20
+
+
 def test_without_torch_the_real_process_says_what_failed() -> None:
     pytest.importorskip("tilewright.bench.work")
     try:

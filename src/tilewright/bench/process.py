@@ -152,14 +152,19 @@ class Together:
     def ask(self, jobs: Sequence[Job], limit_s: float) -> list[Outcome]:
         """What each process made of its job, all at once and within one limit. Once one has failed, the others are
         given GRACE_S; after a failure all are started again."""
+        for process, job in zip(self._processes, jobs, strict=True):
+            process.send(job)
         with ThreadPoolExecutor(len(self._processes)) as pool:
-            asked: list[Future[Outcome]] = [
-                pool.submit(process.ask, job, limit_s) for process, job in zip(self._processes, jobs, strict=True)
-            ]
-            for future in as_completed(asked):
-                if future.result().status != "ok":
-                    break
-            wait(asked, timeout=GRACE_S)
+            asked: list[Future[Outcome]] = [pool.submit(process.receive, limit_s) for process in self._processes]
+            try:
+                for future in as_completed(asked):
+                    if future.result().status != "ok":
+                        break
+                wait(asked, timeout=GRACE_S)
+            except BaseException:  # Ctrl-C: the threads of the pool are waited for, and they for the processes
+                for process in self._processes:
+                    process.kill()
+                raise
             waiting = [not future.done() for future in asked]
             for process, still in zip(self._processes, waiting, strict=True):
                 if still:

@@ -230,13 +230,14 @@ def test_an_empty_file_becomes_a_store_but_is_none_yet(tmp_path: Path) -> None:
         assert store.append([result()]) == 1
 
 
-def test_a_damaged_document_is_said_to_be_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("document", [b"{", b"[" * 100_000, 5, "", "\\ud800"])
+def test_a_damaged_document_is_said_to_be_one(tmp_path: Path, document: Any) -> None:
     path = tmp_path / "s"
     with Store.append_to(path) as store:
         store.append([result()])
     connection = sqlite3.connect(path)
     connection.execute("DROP TRIGGER results_are_kept")
-    connection.execute("UPDATE results SET document = x'7b'")
+    connection.execute("UPDATE results SET document = ?", (document,))
     connection.commit()
     connection.close()
     with Store.read(path) as store, pytest.raises(InputError, match="damaged"):

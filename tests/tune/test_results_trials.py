@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +86,21 @@ def test_a_store_without_trials_has_none(tmp_path: Path, cli: Any) -> None:
     with TrialStore.append_to(tmp_path / "empty.sqlite"):
         pass
     assert ids(cli, str(tmp_path / "empty.sqlite")) == []
+
+
+@pytest.mark.parametrize("table", ["trials", "tune_contexts", "tune_problems"])
+@pytest.mark.parametrize("document", [5, None, b"{", b"[" * 100_000, b"[]", "\xff"])
+def test_what_is_damaged_is_one_sentence(store: str, cli: Any, table: str, document: Any) -> None:
+    """Bytes that are no JSON, nested without end, of another type, or no bytes at all."""
+    connection = sqlite3.connect(store)
+    connection.execute("DROP TRIGGER trials_are_kept")
+    if document is None:  # a column that may not be NULL: the row says it refers to nothing
+        connection.execute("UPDATE trials SET document = ''")
+    else:
+        connection.execute(f"UPDATE {table} SET document = ?", (document,))
+    connection.commit()
+    connection.close()
+    result = cli("results", "trials", "--store", store)
+    assert result.code == 2
+    assert "damaged" in result.err
+    assert len(result.err.strip().splitlines()) == 1

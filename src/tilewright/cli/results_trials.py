@@ -52,9 +52,9 @@ def trials(
 
     def wanted(item: StoredTrial) -> bool:
         return (
-            (kernel is None or item.problem["kernel"] == kernel)
+            (kernel is None or item.problem.get("kernel") == kernel)
             and (key is None or item.context.gpu == key)
-            and (tokens is None or item.problem["tokens"] == tokens)
+            and (tokens is None or item.problem.get("tokens") == tokens)
             and (fault is None or (bool(item.trial.fault) if fault == ANY else item.trial.fault == fault))
         )
 

@@ -5,9 +5,15 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
+import msgspec
+
+from tilewright.errors import InputError, shown
 from tilewright.store.database import open_readable, open_writable
+
+UNREADABLE: Final = (sqlite3.Error, msgspec.MsgspecError, UnicodeDecodeError, TypeError, KeyError, RecursionError)
+"""What reading a damaged store raises: SQLite's own errors, and those of documents that are none."""
 
 
 class StoreFile:
@@ -34,6 +40,12 @@ class StoreFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def damaged(self, error: BaseException) -> InputError:
+        """The error of a store that holds what it cannot hold."""
+        why = str(error) or type(error).__name__
+        msg = f"The store {shown(str(self.path))} is damaged: {why}; restore it from a copy or an export."
+        return InputError("store", msg)
 
     def close(self) -> None:
         self._connection.close()

@@ -11,7 +11,7 @@ import msgspec
 
 from tilewright.errors import InputError, shown
 from tilewright.store.database import patiently
-from tilewright.store.opened import StoreFile
+from tilewright.store.opened import UNREADABLE, StoreFile
 from tilewright.store.result import Result, Stored, check, digest_of, key_of
 
 _INSERT = """INSERT OR IGNORE INTO results
@@ -93,9 +93,8 @@ class Store(StoreFile):
         """
         try:
             return [kind for (kind,) in self._connection.execute("SELECT DISTINCT kind FROM results ORDER BY kind")]
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            msg = f"The store {shown(str(self.path))} is damaged: {error}; restore it from a copy or an export."
-            raise InputError("store", msg) from None
+        except UNREADABLE as error:
+            raise self.damaged(error) from None
 
     def find(self, query: Query = Query()) -> Iterator[Stored]:
         """The results that `query` means, oldest first.
@@ -129,7 +128,6 @@ class Store(StoreFile):
                 kept.append(stored)
                 if len(kept) >= query.last:
                     break
-        except (sqlite3.Error, msgspec.DecodeError, UnicodeDecodeError) as error:
-            msg = f"The store {shown(str(self.path))} is damaged: {error}; restore it from a copy or an export."
-            raise InputError("store", msg) from None
+        except UNREADABLE as error:
+            raise self.damaged(error) from None
         yield from reversed(kept)

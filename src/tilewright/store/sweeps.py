@@ -59,8 +59,7 @@ class SweepFile(StoreFile):
         try:
             return patiently(action)
         except sqlite3.Error as error:
-            msg = f"The store {shown(str(self.path))} is damaged: {error}; restore it from a copy or an export."
-            raise InputError("store", msg) from None
+            raise self.damaged(error) from None
 
 
 def _now() -> str:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any, Final, Literal, Self
+from itertools import islice
+from typing import Any, Final, Literal, Self, TypeVar
 
 import msgspec
 
 from tilewright.errors import InputError, shown
 from tilewright.store.database import open_writable, patiently
-from tilewright.store.opened import StoreFile
+from tilewright.store.opened import UNREADABLE, StoreFile
 from tilewright.store.result import canonical, key_of
 from tilewright.tune.layer import Problem, fields_of, problem_of
 from tilewright.tune.space import Config
+
+T = TypeVar("T")
 
 Fault = Literal["", "compile", "resources", "memory", "wrong", "crash", "timeout", "setup", "error"]
 """Why a config has no time: it did not compile; asked for more than the GPU has; did not fit in memory; gave a wrong
@@ -57,6 +60,13 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ok(self) -> bool:
         return not self.fault and self.time_s is not None
+
+
+_TRIAL: Final = msgspec.json.Decoder(Trial)
+_WHOLE: Final = (
+    "SELECT t.id, t.document, c.document, p.document FROM trials t JOIN tune_contexts c ON c.id = t.context "
+    "JOIN tune_problems p ON p.id = t.problem"
+)
 
 
 class StoredTrial(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,16 +143,12 @@ class TrialStore(StoreFile):
             "SELECT t.document FROM trials t JOIN tune_contexts c ON c.id = t.context "
             "JOIN tune_problems p ON p.id = t.problem WHERE c.key = ? AND p.key = ? ORDER BY t.id"
         )
-        return [trial for (trial,) in self._decoded(sql, (key_of(context), key_of(fields_of(problem))), 1)]
+        return list(self._made(sql, (key_of(context), key_of(fields_of(problem))), _TRIAL.decode))
 
     def everything(self) -> Iterator[tuple[Context, Problem, Trial]]:
         """Every trial of the store, oldest first."""
-        sql = (
-            "SELECT t.document, c.document, p.document FROM trials t JOIN tune_contexts c ON c.id = t.context "
-            "JOIN tune_problems p ON p.id = t.problem ORDER BY t.id"
-        )
-        for trial, context, problem in self._decoded(sql, (), 3):
-            yield msgspec.json.decode(context, type=Context), problem_of(msgspec.json.decode(problem)), trial
+        for item in self._made(f"{_WHOLE} ORDER BY t.id", (), self._stored()):
+            yield item.context, problem_of(item.problem), item.trial
 
     def find(
         self, wanted: Callable[[StoredTrial], bool] = lambda _: True, last: int | None = None
@@ -152,29 +158,29 @@ class TrialStore(StoreFile):
         Raises:
             InputError: the file is damaged.
         """
-        sql = (
-            "SELECT t.document, t.id, c.document, p.document FROM trials t JOIN tune_contexts c ON c.id = t.context "
-            "JOIN tune_problems p ON p.id = t.problem ORDER BY t.id DESC"
-        )
-        context_of = lru_cache(maxsize=None)(msgspec.json.Decoder(Context).decode)
-        problem_of = lru_cache(maxsize=None)(msgspec.json.Decoder(dict[str, Any]).decode)
-        found: list[StoredTrial] = []
-        for trial, ident, context, problem in self._decoded(sql, (), 4):
-            item = StoredTrial(id=ident, context=context_of(context), problem=problem_of(problem), trial=trial)
-            if wanted(item):
-                found.append(item)
-                if len(found) == last:
-                    break
-        return found[::-1]
+        newest_first = self._made(f"{_WHOLE} ORDER BY t.id DESC", (), self._stored())
+        return list(islice(filter(wanted, newest_first), last))[::-1]
 
-    def _decoded(self, sql: str, values: tuple[Any, ...], columns: int) -> Iterator[tuple[Any, ...]]:
-        decoder = msgspec.json.Decoder(Trial)
+    @staticmethod
+    def _stored() -> Callable[..., StoredTrial]:
+        """What makes a trial of a row of `_WHOLE`; the few descriptions that thousands share are decoded once."""
+        context_of = lru_cache(maxsize=None)(msgspec.json.Decoder(Context).decode)
+        fields = lru_cache(maxsize=None)(msgspec.json.Decoder(dict[str, Any]).decode)
+
+        def made(ident: int, trial: bytes, context: bytes, problem: bytes) -> StoredTrial:
+            return StoredTrial(
+                id=ident, context=context_of(context), problem=fields(problem), trial=_TRIAL.decode(trial)
+            )
+
+        return made
+
+    def _made(self, sql: str, values: tuple[Any, ...], make: Callable[..., T]) -> Iterator[T]:
+        """`make` of each row. Nothing where the file is older than trials are."""
         try:
             for row in self._connection.execute(sql, values):
-                yield (decoder.decode(row[0]), *row[1:columns])
+                yield make(*row)
         except sqlite3.OperationalError as error:
             if "no such table" not in str(error):
                 raise InputError("store", f"The store {shown(str(self.path))} cannot be read: {error}.") from None
-        except (sqlite3.Error, msgspec.MsgspecError, UnicodeDecodeError) as error:
-            msg = f"The store {shown(str(self.path))} is damaged: {error}; restore it from a copy."
-            raise InputError("store", msg) from None
+        except UNREADABLE as error:
+            raise self.damaged(error) from None

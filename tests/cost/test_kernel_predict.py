@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import tilewright
 from conftest import DATA
+from tilewright.cost.kernel_dtypes import KERNEL_DTYPES
 from tilewright.cost.kernel_models import load
 from tilewright.cost.questions import AllreduceQuestion, GemmQuestion, MoeQuestion, Question, parse_question
 from tilewright.errors import InputError, UnknownNameError
@@ -294,3 +295,29 @@ def test_one_question_by_flags(cli: Any) -> None:
     assert cli("predict", "gemm", "--gpu", SERVER).code == 2
     assert cli("predict").code == 2
     assert cli(*args, "--coefficients", "/nonexistent").code == 2
+
+
+def _gemm(**fields: Any) -> tilewright.Estimate:
+    return tilewright.predict(GemmQuestion(**fields))
+
+
+@pytest.mark.parametrize("gpu", ["rtx_pro_6000_server", "h200_sxm", "b200_sxm", "rtx-5090"])
+@pytest.mark.parametrize("backend", [None, "cutlass", "marlin", "CutlassFp8BlockScaledMMKernel", "torch_flow"])
+def test_a_gemm_is_not_carried_many_octaves_from_what_was_measured(gpu: str, backend: str | None) -> None:
+    """vLLM's FP8 block GEMM has rows to 128 x 128 only; at 4,096 x 6,144 its coefficients would say 500 us."""
+    answer = _gemm(gpu=gpu, dtype="fp8_block", backend=backend, m=16, n=4096, k=6144)
+    beside = _gemm(gpu=gpu, dtype="fp8", m=16, n=4096, k=6144)
+    assert answer.time_s < 3 * beside.time_s
+    assert ("measured far from this shape only" in answer.why) == (backend != "torch_flow")
+
+
+def test_a_gemm_within_what_was_measured_keeps_its_backend() -> None:
+    answer = _gemm(gpu="rtx_pro_6000_server", dtype="fp8_block", m=16, n=128, k=128)
+    assert "CutlassFp8BlockScaledMMKernel" in answer.why
+    assert "far from" not in answer.why
+
+
+def test_every_format_that_a_gpu_multiplies_has_an_answer() -> None:
+    for dtype in KERNEL_DTYPES:
+        answer = _gemm(gpu="rtx_pro_6000_server", dtype=dtype, m=16, n=4096, k=6144)
+        assert 1e-6 < answer.time_s < 1e-4, dtype

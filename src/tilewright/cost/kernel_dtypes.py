@@ -34,8 +34,9 @@ KERNEL_DTYPES: Final[dict[str, KernelDtype]] = {
     item.name: item
     for item in (
         KernelDtype("bfloat16", 2.0, 2.0, ("bf16",), ("bf16", "f16", "float16", "fp16", "half")),
-        KernelDtype("fp8", 1.0, 1.0, ("fp8", "bf16"), ("fp8_e4m3", "e4m3", "fp8_tensor", "fp8_channel")),
-        KernelDtype("fp8_block", 1.0 + _F32 / _BLOCK, 1.0 + _F32 / 128, ("fp8", "bf16")),
+        KernelDtype("fp8", 1.0, 1.0, ("fp8", "bf16"), ("fp8_e4m3", "e4m3", "fp8_w8a8", "fp8_tensor", "fp8_channel")),
+        KernelDtype("fp8_block", 1.0 + _F32 / _BLOCK, 1.0 + _F32 / 128, ("fp8", "bf16"), ("fp8_block128",)),
+        KernelDtype("mxfp8", 1.0 + 1 / 32, 1.0 + 1 / 32, ("mxfp8", "fp8", "bf16"), ("mxfp8_e4m3", "mxfp8_e5m2")),
         KernelDtype("nvfp4", 0.5 + 1 / 16, 0.5 + 1 / 16, ("nvfp4", "bf16"), ("fp4",)),
         KernelDtype("w4a16_mxfp4", 0.5 + 1 / 32, 2.0, ("bf16",), ("mxfp4",)),
         KernelDtype("w4a8_mxfp4_mxfp8", 0.5 + 1 / 32, 1.0 + 1 / 32, ("mxfp8", "fp8", "bf16"), ("mxfp4_mxfp8",)),

@@ -43,6 +43,13 @@ _BESIDE: Final = {"gemm": 4, "moe": 0}
 them. Expert layers do without: they are interpolated to 1.9%."""
 
 
+_FAR: Final = 1.0
+_FAR_AS_ASKED: Final = 3.0
+"""Octaves outside its rows, all sizes together, from which on a backend gives way to one that was measured nearer: the
+usual one, and one that was asked for. vLLM's FP8 block GEMM was measured to 128 x 128 only; carried to 4,096 x 6,144
+its coefficients are 20 times off."""
+
+
 class _Choice(NamedTuple):
     """Whose coefficients answer a question, and what is to be said of them."""
 
@@ -64,18 +71,44 @@ def _gpu(name: str) -> Gpu:
     return resolve_gpu(name)
 
 
-def _choose(coefficients: Coefficients, op: str, gpu_name: str, dtype_name: str, backend: str | None) -> _Choice:
-    key = (op, gpu_name, dtype_name, backend)
+def _choose(
+    coefficients: Coefficients, op: str, gpu_name: str, dtype_name: str, backend: str | None, sizes: tuple[int, ...]
+) -> _Choice:
+    """The usual backend, or the one that was asked for. Of a GEMM another one where its rows are far from `sizes` and
+    that one's are nearer: coefficients say nothing many octaves away from what they were fitted on. Expert layers keep
+    theirs: kernels of one format differ more there than their coefficients drift."""
+    choice = _cached(coefficients, op, gpu_name, dtype_name, backend, frozenset())
+    if choice.model is None or op != "gemm":
+        return choice
+    best, least = choice, _outside(choice.model, op, sizes)[0]
+    if least <= (_FAR if backend is None else _FAR_AS_ASKED):
+        return choice
+    far: frozenset[str] = frozenset()
+    while choice.model is not None and choice.backend not in far:
+        octaves = _outside(choice.model, op, sizes)[0]
+        if octaves < least:
+            best, least = choice, octaves
+        far |= {choice.backend}
+        choice = _cached(coefficients, op, gpu_name, dtype_name, backend, far)
+    return best
+
+
+def _cached(
+    coefficients: Coefficients, op: str, gpu_name: str, dtype_name: str, backend: str | None, far: frozenset[str]
+) -> _Choice:
+    key = (op, gpu_name, dtype_name, backend, far)
     cache = coefficients.choices
     found = cache.get(key)
     if found is None:
         if len(cache) > 1 << 14:
             cache.clear()
-        found = cache[key] = _chosen(coefficients, op, gpu_name, dtype_name, backend)
+        found = cache[key] = _chosen(coefficients, op, gpu_name, dtype_name, backend, far)
     return found
 
 
-def _chosen(coefficients: Coefficients, op: str, gpu_name: str, dtype_name: str, backend: str | None) -> _Choice:
+def _chosen(
+    coefficients: Coefficients, op: str, gpu_name: str, dtype_name: str, backend: str | None, far: frozenset[str]
+) -> _Choice:
     gpu = _gpu(gpu_name)
     dtype = kernel_dtype(dtype_name)
     rates = kernel_rates(gpu, dtype.name)
@@ -108,6 +141,10 @@ def _chosen(coefficients: Coefficients, op: str, gpu_name: str, dtype_name: str,
     if not known:
         notes.append(f"no {op} of {dtype.name} was measured: the roofline times {_PLAIN}")
         return _Choice(None, relative, gpu, dtype, rates, backend or "any", widen * _UNCOVERED, tuple(notes))
+    asked = backend
+    if backend in far:
+        backend = None
+    known = [name for name in known if name not in far] or known
     if backend is not None and family is None and backend in known:
         name = backend
     else:
@@ -115,13 +152,19 @@ def _chosen(coefficients: Coefficients, op: str, gpu_name: str, dtype_name: str,
             name = usual_backend(op, dtype.name, known, family)
         except UnknownNameError:
             name = usual_backend(op, dtype.name, known)
-        if backend is not None and (family is None or _family(op, name) != family):
+        if backend is not None and not far and (family is None or _family(op, name) != family):
             widen *= _UNCOVERED
             notes.append(f"{backend} was not measured with {dtype.name}: the efficiency of {name} is taken")
     model = model_of(coefficients, op, home, name, dtype.name)
     assert model is not None  # `name` is one of the index's own
     error = model.entry.error
-    own = home == gpu.key and (backend is None or backend == name or _family(op, name) == family)
+    same = asked is None or asked == name or _family(op, name) == family
+    own = home == gpu.key and same
+    if far:
+        widen *= 1.0 if same else _UNCOVERED
+        notes.append(
+            f"{', '.join(sorted(far))}: measured far from this shape only, so the efficiency of {name} is taken"
+        )
     stated = f"{name}, {model.entry.framework}: {error.mean:.1%} mean error on shapes held out"
     return _Choice(model, relative, gpu, dtype, rates, name, widen, tuple(notes), stated, own)
 
@@ -169,7 +212,7 @@ def _modelled(choice: _Choice, work: GemmWork | MoeWork, sizes: tuple[int, ...])
 def estimate_kernel(question: GemmQuestion | MoeQuestion, coefficients: Coefficients, *, tables: bool) -> Estimate:
     """The estimate of one GEMM or expert layer. `tables`: whether measured rows may answer."""
     op, sizes, distribution = _sizes(question)
-    choice = _choose(coefficients, op, question.gpu, question.dtype, question.backend)
+    choice = _choose(coefficients, op, question.gpu, question.dtype, question.backend, sizes)
     model = choice.model
     work = group_work(op, choice.backend, sizes, distribution, choice.dtype, choice.rates)
     memory = work.memory_s if type(work) is GemmWork else work[2] + work[3]  # weights and activations

@@ -132,7 +132,7 @@ class Coefficients:
         }
         self._models: dict[str, KernelModel] = {}
         # What answering keeps from one question to the next: choices of a backend, tables, factors.
-        self.choices: dict[tuple[str, str, str, str | None], Any] = {}
+        self.choices: dict[tuple[str, str, str, str | None, frozenset[str]], Any] = {}
         self.tables: dict[str, Any] = {}
         self.ratios: dict[tuple[str, str, tuple[int, ...], str], float] = {}
         self.relative: dict[str, list[tuple[float, float]]] = {}

@@ -143,6 +143,8 @@ def test_copies_make_l2_cold_and_stay_in_memory() -> None:
     assert copies_of(one, 4 * 10**9) * weight_bytes(one) <= 2 * 10**9
     assert refusal(one, 140 * 10**9) is None
     assert "GB are free" in (refusal(one, 10**9) or "")
+    assert refusal(CopyProblem(bytes=40 * 10**9), 100 * 10**9) is None  # 80 GB, and nothing is repacked
+    assert refusal(CopyProblem(bytes=50 * 10**9), 100 * 10**9) is not None
 
 
 def test_backends_that_cannot_run_say_why(every_package: None) -> None:

@@ -20,7 +20,16 @@ from tilewright.bench.backends import Backend, Prepared, backend
 from tilewright.bench.backends.base import UnsupportedError, version_of
 from tilewright.bench.job import Job, Outcome
 from tilewright.bench.parent import end_with_parent
-from tilewright.bench.problem import W4A4, MoeProblem, Problem, memory_bytes, problem_of, touched_bytes, weight_bytes
+from tilewright.bench.problem import (
+    W4A4,
+    GemmProblem,
+    MoeProblem,
+    Problem,
+    memory_bytes,
+    problem_of,
+    touched_bytes,
+    weight_bytes,
+)
 from tilewright.errors import MissingPartError, TilewrightError
 from tilewright.hardware.nvml import NvmlDevice, load_nvml, session
 
@@ -66,8 +75,10 @@ def copies_of(problem: Problem, free: int) -> int:
 
 
 def refusal(problem: Problem, free: int) -> str | None:
-    """Why `problem` does not fit in `free` bytes, or None. One copy more than is timed: what the kernel repacks."""
-    need = memory_bytes(problem, copies_of(problem, free) + 1) + RESERVE_BYTES
+    """Why `problem` does not fit in `free` bytes, or None. Of weights one copy more than is timed: what a kernel repacks
+    them from."""
+    repacked = isinstance(problem, GemmProblem | MoeProblem)
+    need = memory_bytes(problem, copies_of(problem, free) + repacked) + RESERVE_BYTES
     if need <= free:
         return None
     return f"needs {need / _GB:,.1f} GB of memory, {free / _GB:,.1f} GB are free"

@@ -75,8 +75,7 @@ def copies_of(problem: Problem, free: int) -> int:
 
 
 def refusal(problem: Problem, free: int) -> str | None:
-    """Why `problem` does not fit in `free` bytes, or None. Of weights one copy more than is timed: what a kernel repacks
-    them from."""
+    """Why `problem` does not fit in `free` bytes, or None. Of weights one copy more than is timed: what is repacked."""
     repacked = isinstance(problem, GemmProblem | MoeProblem)
     need = memory_bytes(problem, copies_of(problem, free) + repacked) + RESERVE_BYTES
     if need <= free:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from tilewright.cutlass.caches import LAYOUTS
 from tilewright.cutlass.verdict import Broken
 
 LAYOUT: Final = "cute/layout.hpp"
@@ -124,7 +125,7 @@ def _end(modes: list[Mode]) -> int:
     return sum((mode.shape - 1) * mode.stride for mode in modes)
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=LAYOUTS)
 def slices(atom: str, rest: tuple[tuple[int, int], ...], stages: int, stage: int) -> str | None:
     """The condition that slicing a stage off fails, or None. `rest` are the (shape, stride) modes of one stage, `stage`
     the stride between stages."""

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Final
 
 from tilewright.cutlass import epilogue_storage as storage
+from tilewright.cutlass.caches import LAYOUTS
 from tilewright.cutlass.config import KernelConfig
 from tilewright.cutlass.epilogue_storage import ARRAY_HEADER, DENSE_HEADER, FP6, Epilogue, Staging, swizzle_atom
 from tilewright.cutlass.fusion import fusion_storage
@@ -155,7 +156,7 @@ def _shape_div(key: EpilogueKey, tile: tuple[int, int]) -> Broken | None:
     return None
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=LAYOUTS)
 def epilogue(key: EpilogueKey) -> Epilogue | Broken:
     """Lay out the epilogue that `key` names, or say which rule it breaks first."""
     rules = rules_for(key.version)

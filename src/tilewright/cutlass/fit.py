@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from tilewright.cutlass import advice, sm90, sm100, sm103, sm120
 from tilewright.cutlass import fixes as fixes_model
 from tilewright.cutlass.budget import Budget
+from tilewright.cutlass.caches import LAYOUTS
 from tilewright.cutlass.config import KernelConfig
 from tilewright.cutlass.laid import Laid, to_fields
 from tilewright.cutlass.verdict import Broken
@@ -60,7 +61,7 @@ class Verdict(NamedTuple):
     unusable: bool
 
 
-@lru_cache(maxsize=32768)
+@lru_cache(maxsize=LAYOUTS)
 def verdict(config: KernelConfig) -> Verdict | None:
     """The verdict on `config` alone; None when it is illegal as a type or the model does not cover it."""
     if unsupported(config) is not None:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Final
 
 from tilewright.cutlass import sm100_epilogue_tags, sm100_sparse_epilogue
+from tilewright.cutlass.caches import LAYOUTS
 from tilewright.cutlass.fusion import FusionStorage
 from tilewright.cutlass.sm100_epilogue_key import FP6_BITS, EpilogueKey, bits_of, smem_bits
 from tilewright.cutlass.sm100_epilogue_storage import collective_storage, tensor_entries
@@ -67,7 +68,7 @@ class Epilogue:
     entries: tuple[Entry, ...]
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=LAYOUTS)
 def epilogue(key: EpilogueKey) -> Epilogue | Broken:
     """Lay out the epilogue that `key` names, or say which rule it breaks first."""
     if key.schedule == "auto":

@@ -14,6 +14,7 @@ from tilewright.cutlass import (
     sm100_sparse,
     sm100_tags,
 )
+from tilewright.cutlass.caches import LAYOUTS
 from tilewright.cutlass.sm100_collective import Mainloop, MainloopKey
 from tilewright.cutlass.sm100_tags import Tag
 from tilewright.cutlass.sm100_versions import Sm100Rules, sm100_rules_for
@@ -31,7 +32,7 @@ FAMILIES: Final = tuple(_BUILDERS)
 """Operation classes that SM100 has builders for here."""
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=LAYOUTS)
 def mainloop(key: MainloopKey) -> Mainloop | Broken:
     """Lay out the mainloop of `key`, or the first rule that it breaks in the order in which the compiler meets them."""
     tag = sm100_tags.resolve(key.schedule, key.op_class, key.grouped, *key.formats)

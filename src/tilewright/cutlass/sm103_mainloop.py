@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 from tilewright.cutlass import sm100_carveout, sm100_mma
+from tilewright.cutlass.caches import LAYOUTS
 from tilewright.cutlass.laid import StageCount
 from tilewright.cutlass.sm100_blockscaled import scale_member
 from tilewright.cutlass.sm100_carveout import BARRIER, BARRIER_PAIR, LOAD_ORDER, RESPONSE, TMEM_POINTER
@@ -144,7 +145,7 @@ def _refused(key: MainloopKey, tag: Tag, sm: int) -> Broken | None:
     return None
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=LAYOUTS)
 def mainloop(key: MainloopKey) -> Mainloop | Broken:
     """Lay out the mainloop of `key`, or the first rule that it breaks in the order in which the compiler meets them."""
     found = resolve(key.schedule, key.grouped, key.formats[0])

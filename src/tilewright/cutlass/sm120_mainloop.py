@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tilewright.cutlass import sm120_blockscaled, sm120_blockwise, sm120_dense, sm120_tags
+from tilewright.cutlass.caches import LAYOUTS
 from tilewright.cutlass.config import DEFAULT_GRANULARITY, KernelConfig
 from tilewright.cutlass.operands import Operands, operands
 from tilewright.cutlass.sm120_collective import Mainloop
@@ -32,7 +33,7 @@ def mainloop(config: KernelConfig, carveout: int) -> Mainloop | Broken:
     )
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=LAYOUTS)
 def _mainloop(
     version: str,
     op_class: str,

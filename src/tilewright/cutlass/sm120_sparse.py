@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Final
 
 from tilewright.cutlass import sm120_sparse_rules, sm120_tags
+from tilewright.cutlass.caches import LAYOUTS
 from tilewright.cutlass.config import KernelConfig
 from tilewright.cutlass.laid import StageCount
 from tilewright.cutlass.operands import Operands, operands
@@ -117,7 +118,7 @@ def _tag_name(config: KernelConfig) -> str:
     return f"KernelSparseTmaWarpSpecialized{form}Sm120"
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=LAYOUTS)
 def _mainloop(
     version: str,
     op_class: str,

@@ -13,6 +13,7 @@ from math import gcd
 from typing import Final, NamedTuple
 
 from tilewright.cutlass import epilogue_storage as storage
+from tilewright.cutlass.caches import LAYOUTS
 from tilewright.cutlass.config import KernelConfig
 from tilewright.cutlass.epilogue import EpilogueKey, epilogue_key
 from tilewright.cutlass.epilogue_storage import ARRAY_HEADER, DENSE_HEADER, Epilogue, Staging, swizzle_atom
@@ -84,7 +85,7 @@ def epilogue(config: KernelConfig) -> Epilogue | Direct | Broken:
     return _epilogue(epilogue_key(config), config.align_c, config.align_d)
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=LAYOUTS)
 def _epilogue(key: EpilogueKey, align_c: int, align_d: int) -> Epilogue | Direct | Broken:
     if key.schedule == "auto" or key.schedule in DIRECT:
         return _direct(key)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tilewright.cutlass import sm90_blockwise, sm90_cp_async, sm90_register_a, sm90_sparse, sm90_tags
+from tilewright.cutlass.caches import LAYOUTS
 from tilewright.cutlass.config import DEFAULT_GRANULARITY, KernelConfig
 from tilewright.cutlass.laid import StageCount
 from tilewright.cutlass.sm90_common import (
@@ -75,7 +76,7 @@ def problem(config: KernelConfig, carveout: int) -> Problem:
     )
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=LAYOUTS)
 def mainloop(p: Problem) -> Mainloop | Broken:
     """Lay out the mainloop of `p`, or name the rule that it breaks first."""
     rules = sm90_rules(p.version)

@@ -162,6 +162,21 @@ def test_lines_count_across_blocks_of_any_length() -> None:
     assert one(long, "nccl_no_p2p").count == 1
 
 
+@pytest.mark.parametrize("filler", [b"z" * 100, b"an ERROR: "], ids=["plain", "full of errors"])
+def test_a_line_longer_than_the_blocks_is_one_line(filler: bytes) -> None:
+    known = b"NCCL INFO P2P is disabled between connected GPUs 1 and 0."
+    long = filler * (3 * BLOCK_BYTES // len(filler))
+    found = explain(io.BytesIO(long + b"\n" + known + b"\n" + long))
+    assert found.lines == 3
+    assert one(found, "nccl_no_p2p").first_line == 2
+
+
+def test_one_of_a_kind_is_said_in_the_singular(cli: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_text("NCCL INFO P2P is disabled between connected GPUs 1 and 0.\n")
+    assert cli("explain", str(path)).out.startswith("1 line: 1 known message, seen once.")
+
+
 def test_a_hundred_megabytes_take_seconds_and_no_memory(tmp_path: Path) -> None:
     """The bar is 5 s for 100 MB; a tenth of it here, CPU time, on a machine that also does other things."""
     import tracemalloc

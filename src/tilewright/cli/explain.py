@@ -49,8 +49,9 @@ def command(file: str, check: bool, as_json: bool, quiet: bool) -> int:
 
 def _print(output: Output, found: Explanation) -> None:
     kinds, seen = len(found.findings), sum(item.count for item in found.findings)
-    messages = "no known message" if not kinds else f"{kinds} known message{'s' * (kinds > 1)}, seen {seen:,} times"
-    output.line(f"{found.lines:,} lines: {messages}.")
+    times = "once" if seen == 1 else f"{seen:,} times"
+    messages = "no known message" if not kinds else f"{kinds} known message{'s' * (kinds > 1)}, seen {times}"
+    output.line(f"{found.lines:,} line{'s' * (found.lines != 1)}: {messages}.")
     severity = ""
     for item in found.findings:
         if item.severity != severity:

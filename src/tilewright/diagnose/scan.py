@@ -129,7 +129,9 @@ def scan(stream: BinaryIO, label: str = "log") -> Scan:
     """
     result = Scan()
     blocks = Blocks(stream, label)
+    ended = True
     for region in blocks:
+        ended = region.endswith(b"\n")  # else the log's last line, or a piece of one that goes on in the next block
         if sum(region.count(needle) for needle in _UNKNOWN_NEEDLES) * DENSE_BYTES > len(region):
             _line_by_line(result, region)
             continue
@@ -139,8 +141,7 @@ def scan(stream: BinaryIO, label: str = "log") -> Scan:
             counted = start
             _line(result, line + 1, region, start, end, list(literals))
         result.lines = line + region.count(b"\n", counted)
-        if not region.endswith(b"\n"):
-            result.lines += 1
+    result.lines += not ended
     result.bytes = blocks.bytes
     return result
 
@@ -164,7 +165,7 @@ def _line_by_line(result: Scan, region: bytes) -> None:
         elif _UNKNOWN_BYTES.search(raw):
             _note_unknown(result, number, clean(raw))
         start += len(raw) + 1
-    result.lines += len(lines)
+    result.lines += region.count(b"\n")
 
 
 def _unknown_literals(raw: bytes) -> list[int]:

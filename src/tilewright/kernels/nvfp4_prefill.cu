@@ -32,6 +32,7 @@ static const int X_STAGE = 2 * X_HALF;
 static const int STAGE = X_STAGE + GROUPS * GROUP_BYTES;
 static const int K16 = BLOCK_K / 16;               // MMAs along K of a stage
 static const int LOADS = 6;                        // rows of tokens that a producer has addresses for at once
+static const int TABLES = TW_STAGES + 2;           // so many tiles are under way at most, at one step of K each
 static const int COPY_TOKENS = 32;                 // tokens that are staged for one coalesced store
 static const int ROW_WORDS = M64 * (TW_MODE == 1 ? 16 : 32) + 4;  // 32-bit words of a staged row, 4 of padding
 static const int COPY_BYTES = COPY_TOKENS * ROW_WORDS * 4;
@@ -86,6 +87,16 @@ struct Ring {
 
 struct Shared {  // addresses
   u32 stages, full, empty, copies;
+};
+
+// What the consumers want to know of a tile beside its stages. The producers look it up, as they are ahead: each of these
+// reads takes as long as half a step of K, and most wait for one another.
+struct Table {
+  int count;          // real rows; they stand first
+  float scale[2];     // the expert's, times what the decoder's powers of two leave: codes have 2^-126, scales 2^119
+  int id[TW_BT];      // routed row of each row of the tile
+  float router[TW_MODE == 2 ? TW_BT : 1];
+  u32 offset[TW_BT];  // of each row in x, in units of 16 bytes
 };
 
 // What a thread decodes of one stage: words of a 64-value half for each m64 block, scales of the whole stage.
@@ -221,18 +232,19 @@ struct Plan {
   }
 };
 
-__device__ __forceinline__ void tile(const PrefillArguments &p, const Shared &at, Ring &ring, const Item &item, int count) {
+__device__ __forceinline__ void tile(const PrefillArguments &p, const Shared &at, Ring &ring, const Item &item,
+                                     const Table &table) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int warpgroup = warp / 4, block = warp % 4, member = threadIdx.x % 128;
   if (warpgroup < item.part || warpgroup >= item.part + item.parts) return sit_out(at, ring, p.k_steps, warpgroup, lane);
+  // The table is there when the first stage is.
+  barrier_wait(at.full + ring.index * 8, ring.parity);
+  const int count = table.count;
   float acc[M64][TW_BT / 2];
   multiply_narrowest<TW_NARROW>(acc, at, ring, p.k_steps, warpgroup, block, lane, count);
 
-  const int expert = __ldg(p.experts + item.slot);
-  // The decoder's powers of two: codes 2^-126, scales 2^119.
-  const float scale0 = __ldg(p.global_scale + expert * 2) * 128.f, scale1 = __ldg(p.global_scale + expert * 2 + 1) * 128.f;
+  const float scale0 = table.scale[0], scale1 = table.scale[1];
   const u32 copy = at.copies + warpgroup * COPY_BYTES;
-  const int *ids = p.ids + (long long)item.slot * TW_BT;
   const int group = item.row_tile * GROUPS + warpgroup * M64;
   const int first = TW_MODE == 1 ? group / 2 * 64 : group * 64;  // column of `out`
 #pragma unroll
@@ -270,14 +282,14 @@ __device__ __forceinline__ void tile(const PrefillArguments &p, const Shared &at
     for (int i = 0; i < COPY_TOKENS * pieces / 128; ++i) {
       const int piece = member + i * 128, token = piece / pieces, column = first + piece % pieces * 8;
       if (base + token >= count || column >= (TW_MODE == 1 ? p.out_stride : p.n_out)) continue;
-      const int id = __ldg(ids + base + token);
+      const int id = table.id[base + token];
       uint4 v = read16(copy + token * ROW_WORDS * 4 + piece % pieces * 16);
       if (TW_MODE != 1) {  // as the words of a row were mixed
         if (token / 2 & 1) v = make_uint4(v.y, v.x, v.w, v.z);
         if (token / 2 & 2) v = make_uint4(v.z, v.w, v.x, v.y);
       }
       if (TW_MODE == 2) {
-        const float weight = __ldg(p.router + id);
+        const float weight = table.router[base + token];
         u32 *w = (u32 *)&v;
 #pragma unroll
         for (int i4 = 0; i4 < 4; ++i4)
@@ -291,7 +303,7 @@ __device__ __forceinline__ void tile(const PrefillArguments &p, const Shared &at
 extern "C" __global__ void __launch_bounds__(CONSUMERS + 128, 1) nvfp4_prefill(const PrefillArguments p) {
   extern __shared__ char memory[];
   __shared__ __align__(8) u64 barriers[2 * TW_STAGES];
-  __shared__ u32 offset_of[2][TW_BT];  // of each row of the tile in x, in units of 16 bytes
+  __shared__ Table tables[TABLES];
   __shared__ Plan plan;  // not in registers: the producers have few
   Shared at;
   at.stages = (shared_address(memory) + 1023) & ~1023u;
@@ -309,19 +321,26 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 128, 1) nvfp4_prefill(c
   }
   __syncthreads();
   Ring ring = {0, 0};
+  int turn = 0;  // table of the tile
 
   if (thread >= CONSUMERS) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(KEPT));
     const int member = thread - CONSUMERS, chunk = member % 16, row0 = member / 16;
     const u32 to = (chunk / 8) * X_HALF + row0 * 128 + ((chunk % 8) ^ row0) * 16;
     const u64 policy = read_once();
-    int table = 0;
-    for (int index = blockIdx.x; index < plan.items; index += gridDim.x, table ^= 1) {
+    for (int index = blockIdx.x; index < plan.items; index += gridDim.x, turn = turn + 1 == TABLES ? 0 : turn + 1) {
       const Item item = plan.at(index, p.row_tiles);
-      int count = 0;  // real rows stand first; the others' places hold what was there, and their sums are not stored
+      Table &table = tables[turn];
+      const int expert = __ldg(p.experts + item.slot);
+      if (member < 2) table.scale[member] = __ldg(p.global_scale + expert * 2 + member) * 128.f;
+      int count = 0;  // of real rows; the others' places hold what was there, and their sums are not stored
       for (int base = 0; base < TW_BT; base += 128) {
         const int i = base + member, id = i < TW_BT ? __ldg(p.ids + (long long)item.slot * TW_BT + i) : p.rows;
-        if (i < TW_BT) offset_of[table][i] = (u32)(id / p.rows_per_token) * (u32)(p.k_steps * (BLOCK_K * 2 / 16));
+        if (i < TW_BT) {
+          table.id[i] = id;
+          table.offset[i] = (u32)(id / p.rows_per_token) * (u32)(p.k_steps * (BLOCK_K * 2 / 16));
+          if (TW_MODE == 2 && id < p.rows) table.router[i] = __ldg(p.router + id);
+        }
         int real;
         asm volatile("{ .reg .pred p; setp.ne.s32 p, %1, 0; barrier.cta.red.popc.aligned.u32 %0, 15, 128, p; }"
                      : "=r"(real)
@@ -329,10 +348,12 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 128, 1) nvfp4_prefill(c
                      : "memory");
         count += real;
       }
+      // It also arrives for the tile's first stage, and with it all that was written here.
+      if (member == 0) table.count = count;
       const int group0 = item.row_tile * GROUPS + item.part * M64, groups = item.parts * M64;
-      const char *w = p.weights + (u64)__ldg(p.experts + item.slot) * p.groups * p.k_steps * GROUP_BYTES;
+      const char *w = p.weights + (u64)expert * p.groups * p.k_steps * GROUP_BYTES;
       const char *x = p.x + chunk * 16;
-      const u32 first = shared_address(offset_of[table]) + row0 * 4, end = shared_address(offset_of[table]) + count * 4;
+      const u32 offsets = shared_address(table.offset), first = offsets + row0 * 4, end = offsets + count * 4;
 #pragma unroll 1
       for (int step = 0; step < p.k_steps; ++step) {
         barrier_wait(at.empty + ring.index * 8, ring.parity ^ 1);
@@ -366,13 +387,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 128, 1) nvfp4_prefill(c
     asm volatile("cp.async.wait_all;" ::: "memory");
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(TAKEN));
-    for (int index = blockIdx.x; index < plan.items; index += gridDim.x) {
-      const Item item = plan.at(index, p.row_tiles);
-      const int *ids = p.ids + (long long)item.slot * TW_BT;
-      int count = 0;
-      for (int i = lane; i < (TW_BT + 31) / 32 * 32; i += 32)
-        count += __popc(__ballot_sync(0xFFFFFFFFu, i < TW_BT && __ldg(ids + (i < TW_BT ? i : 0)) < p.rows));
-      tile(p, at, ring, item, count);
-    }
+    for (int index = blockIdx.x; index < plan.items; index += gridDim.x, turn = turn + 1 == TABLES ? 0 : turn + 1)
+      tile(p, at, ring, plan.at(index, p.row_tiles), tables[turn]);
   }
 }

@@ -12,7 +12,7 @@ struct RouteArguments {
 };
 
 static const int THREADS = 1024;
-static const int AHEAD = 8;  // loads in flight of a thread: one block reads all rows, and each load takes long
+static const int AHEAD = 8;  // loads in flight of a thread: each takes long, and few threads wait for them
 
 // Calls use(row, expert) for this thread's routed rows that are on this GPU.
 template <class Use>
@@ -80,15 +80,23 @@ extern "C" __global__ void __launch_bounds__(256) nvfp4_sum(const SumArguments p
   if (at >= (u64)p.tokens * vectors) return;
   const u64 token = at / vectors, column = at - token * vectors;
   float sum[8] = {};
-  for (int i = 0; i < p.k; ++i) {
-    const int expert = p.topk[token * p.k + i];
-    if (expert < 0 || expert >= p.experts) continue;  // that row was never written
-    const uint4 v = p.y[(token * p.k + i) * vectors + column];
-    const u32 words[4] = {v.x, v.y, v.z, v.w};
+  for (int base = 0; base < p.k; base += AHEAD) {
+    bool ours[AHEAD];  // the others' rows were never written
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      sum[j * 2] += __uint_as_float(words[j] << 16);
-      sum[j * 2 + 1] += __uint_as_float(words[j] & 0xFFFF0000u);
+    for (int i = 0; i < AHEAD; ++i)
+      ours[i] = base + i < p.k && (unsigned)__ldg(p.topk + token * p.k + base + i) < (unsigned)p.experts;
+    uint4 v[AHEAD];
+#pragma unroll
+    for (int i = 0; i < AHEAD; ++i)
+      v[i] = ours[i] ? __ldcs(p.y + (token * p.k + base + i) * vectors + column) : make_uint4(0, 0, 0, 0);
+#pragma unroll
+    for (int i = 0; i < AHEAD; ++i) {
+      const u32 words[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        sum[j * 2] += __uint_as_float(words[j] << 16);
+        sum[j * 2 + 1] += __uint_as_float(words[j] & 0xFFFF0000u);
+      }
     }
   }
   u32 packed[4];

@@ -29,8 +29,10 @@ _FOUR_WIDTHS: Final = 128
 _COPY_TOKENS: Final = 32
 _ROW_PADDING: Final = 16
 """Bytes behind a staged row: neighbouring rows start in other banks."""
+_TABLE_HEAD: Final = 12
+"""Bytes of a tile's table beside three words a token (nvfp4_prefill.cu, Table)."""
 _STATIC_REST: Final = 64
-"""Bytes: the plan of tiles, rounded up; tables of rows and barriers come on top."""
+"""Bytes: the plan of tiles, rounded up; tables and barriers come on top."""
 _RING_ALIGNMENT: Final = 1024
 """Bytes: the 128-byte swizzle repeats every eight rows."""
 _PERMUTE_THREADS: Final = 256
@@ -74,7 +76,7 @@ class PrefillConfig:
             self.tokens, self.tokens + 1
         )
         most = MAX_WIDTHS if self.tokens <= _FOUR_WIDTHS else MAX_WIDTHS - 1
-        static = 2 * self.tokens * 4 + self.stages * 16 + _STATIC_REST
+        static = (self.stages + 2) * (_TABLE_HEAD + 3 * 4 * self.tokens) + self.stages * 16 + _STATIC_REST
         fits = self.stages >= 2 and self.shared_bytes + static <= MOST_SHARED
         return whole and fits and self.tokens <= MAX_TOKENS and len(self.widths) <= most
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -46,6 +47,8 @@ class LaunchWords:
     program: list[str] = field(default_factory=lambda: list[str]())
     server: bool = True
     """Whether the program is one that starts a server (or cannot be told: a container's own)."""
+    others: int = 0
+    """Further services of a Compose or Kubernetes file that start a server."""
 
 
 def take_apart(command: str, *, nested: int = 0) -> LaunchWords:
@@ -59,7 +62,7 @@ def take_apart(command: str, *, nested: int = 0) -> LaunchWords:
         raise InputError("launch", msg)
     command = command.replace("\r\n", "\n")
     kept = from_yaml(command)
-    joined = one_line(re.sub(r"\\\n", " ", kept if kept is not None else command))
+    joined = kept.command if kept is not None else one_line(re.sub(r"\\\n", " ", command))
     try:
         words = shlex.split(joined)
     except ValueError as error:
@@ -67,22 +70,23 @@ def take_apart(command: str, *, nested: int = 0) -> LaunchWords:
         raise InputError("launch", msg) from None
     words, environment = _before(_own(words))
     image = ""
-    container = next((i for i, word in enumerate(words) if word in _CONTAINERS or word.endswith("/docker")), None)
-    if container is not None and any(word in _RUNS for word in words[container + 1 : container + 3]):
+    container = _container_at(words)
+    if container is not None:
         image, words, given = _in_container(words[container + 1 :])
         environment |= given
         words, more = _before(words)
         environment |= more
     if len(words) > 2 and words[0] in _SHELLS and words[1].startswith("-") and words[1].endswith("c") and nested < 2:
         inner = take_apart(words[2], nested=nested + 1)
-        return LaunchWords(inner.words, environment | inner.environment, inner.program, inner.server)
+        environment |= inner.environment
+        return LaunchWords(inner.words, environment, inner.program, inner.server, kept.others if kept else 0)
     start, server = _program_end(words)
     if image and not server:
         # The image starts its own program: flags follow, or (vllm/vllm-openai) the model and flags.
         server = start == 0 or (start == 1 and "vllm" in image)
     elif not words and kept is not None:
         server = True
-    return LaunchWords(words[start:], environment, words[:start], server)
+    return LaunchWords(words[start:], environment, words[:start], server, kept.others if kept else 0)
 
 
 def split_command(command: str) -> list[str]:
@@ -92,30 +96,48 @@ def split_command(command: str) -> list[str]:
 
 
 def _own(words: list[str]) -> list[str]:
-    """The words of the first command that is no `export` or `cd`, settings before it included, without redirections."""
+    """The words of the first command that starts a server or a container, else of the first that is no `export` or
+    `cd`; settings before it included, without redirections."""
     settings: list[str] = []
+    first: list[str] = []
+    for out in _commands(words):
+        if any(_starts(out, index) for index in range(len(out))) or _container_at(out) is not None:
+            return settings + out
+        if out[0] in _PREPARING or all(_SETTING.fullmatch(item) for item in out):
+            settings += [item for item in out if _SETTING.fullmatch(item)]
+        elif not first:
+            first = settings + out
+    return first or settings
+
+
+def _commands(words: list[str]) -> Iterator[list[str]]:
+    """The commands of a script, without redirections."""
     out: list[str] = []
     skip = False
     for word in words:
         if skip:
             skip = False
             continue
-        ends = word in _OPERATORS
-        if not ends and word.endswith(";"):
-            out.append(word[:-1])
-            ends = True
-        if ends:
-            if out and out[0] not in _PREPARING and not all(_SETTING.fullmatch(item) for item in out):
-                break
-            settings += [item for item in out if _SETTING.fullmatch(item)]
-            out = []
-            continue
         hit = _REDIRECT.fullmatch(word)
         if hit is not None:
             skip = not hit[3]
             continue
-        out.append(word)
-    return settings + out
+        ends = word in _OPERATORS
+        if not ends:
+            out.append(word[:-1] if word.endswith(";") else word)
+            ends = word.endswith(";")
+        if ends and out:
+            yield out
+            out = []
+    if out:
+        yield out
+
+
+def _container_at(words: list[str]) -> int | None:
+    """Where `docker` stands, in a command that runs a container."""
+    found = next((i for i, word in enumerate(words) if word in _CONTAINERS or word.endswith("/docker")), None)
+    runs = found is not None and any(word in _RUNS for word in words[found + 1 : found + 3])
+    return found if runs else None
 
 
 def _before(words: list[str]) -> tuple[list[str], dict[str, str]]:
@@ -156,16 +178,22 @@ def _in_container(words: list[str]) -> tuple[str, list[str], dict[str, str]]:
     return "", [], environment
 
 
+def _starts(words: list[str], index: int) -> bool:
+    """Whether the parser of a server reads the words behind the one at `index`."""
+    word, before = words[index], words[index - 1] if index else ""
+    if before == "-m":
+        return any(part.startswith(ENGINES) for part in word.split("."))
+    if word == "serve":
+        return index == 0 or before.rsplit("/", 1)[-1] in ENGINES  # the entry point of vllm/vllm-openai is `vllm`
+    return word.endswith(_SCRIPTS)
+
+
 def _program_end(words: list[str]) -> tuple[int, bool]:
     """(where the words that the engine's parser sees begin, whether what stands before them starts a server)."""
     first = next((i for i, word in enumerate(words) if word.startswith("-") and word != "-m"), len(words))
-    for index, word in enumerate(words):
-        if index > 0 and words[index - 1] == "-m":
-            return index + 1, any(part.startswith(ENGINES) for part in word.split("."))
-        if word == "serve" and index and words[index - 1].rsplit("/", 1)[-1] in ENGINES:
+    for index in range(len(words)):
+        if _starts(words, index):
             return index + 1, True
-        if word == "serve" and index == 0:
-            return 1, True  # the entry point of vllm/vllm-openai is `vllm`
-        if word.endswith(_SCRIPTS):
-            return index + 1, True
+        if index and words[index - 1] == "-m":
+            return index + 1, False
     return first, first == 0 and bool(words)

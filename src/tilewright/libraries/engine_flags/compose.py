@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
-from typing import Any, Final, cast
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
-__all__ = ["from_yaml", "one_line"]
+from tilewright.libraries.engine_flags.yaml_text import Node, documents
 
-_KEY: Final = re.compile(r"^(\s*(?:-\s+)?)(command|args|entrypoint|environment|env)\s*:\s*(.*)$")
-_ITEM: Final = re.compile(r"^(\s*)-\s+(.*)$")
-_PAIR: Final = re.compile(r"^(\s*)(?:-\s+)?([A-Za-z_]\w*)\s*[:=]\s*(.*)$")
-_MARK: Final = re.compile(r"^[ \t-]*(services|containers|spec|image|version):", re.MULTILINE)
-_SCALAR: Final = re.compile(r"^[>|][+-]?\d*$")
+__all__ = ["Kept", "from_yaml", "one_line"]
+
+_MARK: Final = re.compile(r"^[ \t-]*(services|containers|spec|image|version|command|args|entrypoint):", re.MULTILINE)
+_COMMANDS: Final = ("entrypoint", "command", "args")
+"""Keys whose words make the command, in this order: Compose has the first two, Kubernetes the last two."""
+_NO_CONTAINER: Final = frozenset(
+    {"build", "develop", "environment", "env", "healthcheck", "initContainers", "labels", "lifecycle",
+     "livenessProbe", "readinessProbe", "startupProbe", "x-build"}
+)  # fmt: skip
+"""Keys below which a `command` or `args` starts no server."""
+_SERVER: Final = re.compile(
+    r"\b(?:vllm|sglang)\s+serve\b|vllm\.entrypoints|sglang\.launch_server|(?:launch|api)_server\.py"
+)
+_ENGINE: Final = re.compile(r"vllm|sglang", re.IGNORECASE)
+
+
+class Kept(NamedTuple):
+    """A launch command that a file keeps."""
+
+    command: str
+    """As a shell writes it, variables before it."""
+    others: int
+    """Further commands in the file that start a server."""
 
 
 def one_line(command: str) -> str:
@@ -52,95 +70,88 @@ def one_line(command: str) -> str:
     return "".join(out)
 
 
-def _plain(text: str) -> str:
-    """A YAML scalar of one line without its quotes and comment."""
-    text = text.strip()
-    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
-        return text[1:-1]
-    return text.partition(" #")[0].rstrip()
-
-
-def _flow(text: str) -> list[str] | None:
-    """The items of a YAML list in brackets, where it is written as JSON."""
-    try:
-        read: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return [str(item) for item in cast("list[Any]", read)] if isinstance(read, list) else None
-
-
-def _deeper(lines: list[str], start: int, indent: int) -> list[str]:
-    """The lines from `start` on that belong to a key with `indent` blanks before it; list items may stand as far left
-    as their key."""
-    out: list[str] = []
-    for line in lines[start:]:
-        if line.strip():
-            own = len(line) - len(line.lstrip())
-            if own < indent or (own == indent and not line.lstrip().startswith("- ")):
-                break
-        out.append(line)
-    return out
-
-
-def _words(text: str, lines: list[str], start: int, indent: int) -> str:
-    """The value of a `command`, `args` or `entrypoint` key as a shell writes it."""
-    text = text.strip()
-    if text.startswith("["):
-        for end in range(start, min(len(lines), start + 200) + 1):
-            items = _flow(" ".join([text, *lines[start:end]]))
-            if items is not None:
-                return shlex.join(items)
-        inside = " ".join([text, *lines[start : start + 200]]).partition("]")[0]  # items without quotes
-        return shlex.join(_plain(item) for item in inside[1:].split(",") if item.strip())
-    block = _deeper(lines, start, indent)
-    if not text:
-        items = [_plain(hit[2]) for line in block if (hit := _ITEM.match(line))]
-        # `- bash`, `-c`, `- |` and a block: the block is the command
-        if items and _SCALAR.match(items[-1]):
-            at = next(i for i, line in enumerate(block) if _SCALAR.match(line.strip().removeprefix("- ").strip()))
-            return " ".join(line.strip().removesuffix("\\") for line in block[at + 1 :])
-        return shlex.join(items)
-    if _SCALAR.match(text):
-        return " ".join(line.strip().removesuffix("\\") for line in block)
-    # a plain scalar may go on in deeper lines
-    more = [line.strip() for line in block if line.strip() and not line.lstrip().startswith("- ")]
-    return " ".join([_plain(text), *more])
-
-
-def _settings(lines: list[str], start: int, indent: int) -> list[str]:
-    out: list[str] = []
-    name = ""
-    for line in _deeper(lines, start, indent):
-        hit = _PAIR.match(line.replace("- ", "  ", 1)) if line.strip() else None
-        if hit is None:
+def _containers(root: Node) -> Iterator[dict[str, Node]]:
+    """Every map that has a command of its own, in the file's order; an aliased one once."""
+    seen: set[int] = set()
+    waiting: list[Node] = [root]
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, dict | list) or id(node) in seen:
             continue
-        key, value = hit[2], _plain(hit[3])
-        if key == "name":  # Kubernetes: a name, and its value in the next line
-            name = value
-        elif key == "value" and name:
-            out.append(f"{name}={shlex.quote(value)}")
-            name = ""
-        elif key not in ("valueFrom", "secretKeyRef", "key"):
-            out.append(f"{key}={shlex.quote(value)}")
-    return out
+        seen.add(id(node))
+        if isinstance(node, list):
+            waiting += reversed(node)
+            continue
+        if any(isinstance(node.get(key), str | list) for key in _COMMANDS):
+            yield node
+            continue
+        waiting += [value for key, value in reversed(node.items()) if key not in _NO_CONTAINER]
 
 
-def from_yaml(text: str) -> str | None:
-    """The launch command of the first service of a Docker Compose or Kubernetes text that has one, variables before
-    it; None where the text is none. Only block and JSON-like lists and scalars are read, no anchors."""
+def _words(value: Node) -> list[str]:
+    """The words of a command: a list's items as they are, a text as Compose splits it."""
+    if isinstance(value, list):
+        return [item for item in value if isinstance(item, str)]
+    if not isinstance(value, str):
+        return []
+    lines = "\n".join(line for line in value.split("\n") if not line.lstrip().startswith("#"))
+    return shlex.split(lines.replace("\\\n", " "))
+
+
+def _settings(value: Node) -> Iterator[tuple[str, str]]:
+    """The variables of an `environment` or `env` key that have a value: a map, `A=1` items, or Kubernetes' pairs."""
+    if isinstance(value, dict):
+        yield from ((name, text) for name, text in value.items() if isinstance(text, str))
+    for item in value if isinstance(value, list) else []:
+        if isinstance(item, str):
+            name, equals, text = item.partition("=")
+            if equals:
+                yield name, text
+        elif isinstance(item, dict):
+            name, text = item.get("name"), item.get("value")
+            if isinstance(name, str) and isinstance(text, str):
+                yield name, text
+            elif "name" not in item:
+                yield from _settings(item)
+
+
+def _command(container: dict[str, Node], compose: bool) -> str:
+    """The command of one service or container; a text whose quotes do not close stands as it is."""
+    try:
+        words = [word for key in _COMMANDS for word in _words(container.get(key))]
+    except ValueError:
+        return " ".join(text for key in _COMMANDS if isinstance(text := container.get(key), str))
+    settings = [item for key in ("environment", "env") for item in _settings(container.get(key))]
+    if not words:
+        return ""
+    given = [f"{name}={shlex.quote(text)}" for name, text in settings if name.isidentifier()]
+    joined = " ".join([*given, shlex.join(words)])
+    return joined.replace("$$", "$") if compose else joined
+
+
+def _weight(container: dict[str, Node]) -> int:
+    """How plainly a container is a server of an engine: 2 by its command, 1 by its image or a word."""
+    values = [container.get(key) for key in (*_COMMANDS, "image")]
+    texts = [" ".join(item for item in v if isinstance(item, str)) if isinstance(v, list) else v for v in values]
+    text = " ".join(item for item in texts if isinstance(item, str))
+    return 2 if _SERVER.search(text) else 1 if _ENGINE.search(text) else 0
+
+
+def from_yaml(text: str) -> Kept | None:
+    """The launch command that a Docker Compose or Kubernetes text keeps: that of the first service that is plainly an
+    engine's server, else of the first that has a command. None where the text is no such file."""
     if "\n" not in text or _MARK.search(text) is None:
         return None
-    lines = text.splitlines()
-    parts: dict[str, str] = {}
-    settings: list[str] = []
-    for index, line in enumerate(lines):
-        hit = _KEY.match(line)
-        if hit is None:
-            continue
-        indent, key, value = len(hit[1]), hit[2], hit[3]
-        if key in ("environment", "env"):
-            settings = settings or _settings(lines, index + 1, indent)
-        elif key not in parts:
-            parts[key] = _words(value, lines, index + 1, indent)
-    command = " ".join(parts[key] for key in ("entrypoint", "command", "args") if parts.get(key))
-    return " ".join([*settings, command]) if command.strip() else None
+    found: list[tuple[int, str]] = []
+    for document in documents(text):
+        compose = isinstance(document, dict) and "services" in document
+        root = document["services"] if isinstance(document, dict) and "services" in document else document
+        for container in _containers(root):
+            command = _command(container, compose)
+            if command:
+                found.append((_weight(container), command))
+    if not found:
+        return None
+    best = max(weight for weight, _ in found)
+    commands = [command for weight, command in found if weight == best]
+    return Kept(commands[0], len(commands) - 1 if best else 0)

@@ -125,7 +125,7 @@ def check_launch(flags: FlagSet, command: str) -> LaunchCheck:
         raise InputError("launch", msg)
     secrets = {value for name, value in parts.environment.items() if kept_value(name, value) != value}
     secrets |= {word for word in parts.words if holds_secret(word)}
-    remarks = [*_variables(flags, parts.environment), *_typeset(parts.words)]
+    remarks = [*_others(parts.others), *_variables(flags, parts.environment), *_typeset(parts.words)]
     given: dict[str, str] = {}
     open_ended = bool(flags.partial)
     for name, found, values in groups(flags, parts.words, remarks):
@@ -171,6 +171,14 @@ def withheld(check: LaunchCheck) -> LaunchCheck:
         given={name: kept_value(name, value) for name, value in check.given.items()},
         environment={name: kept_value(name, value) for name, value in check.environment.items()},
     )
+
+
+def _others(count: int) -> list[Remark]:
+    """What is said of a file that starts several servers."""
+    if not count:
+        return []
+    more = f"{count} more servers: they are" if count > 1 else "one more server: it is"
+    return [Remark("note", "services", f"The file starts {more} not checked; pass its command alone.")]
 
 
 def _variables(flags: FlagSet, environment: dict[str, str]) -> list[Remark]:
@@ -229,7 +237,10 @@ def _lookup(flags: FlagSet, name: str, remarks: list[Remark]) -> Flag | None:
             return None
     near = tuple(flags.nearest(name))
     version = f" {flags.version}" if flags.version else ""
-    remarks.append(Remark("error", name, f"No flag of this {flags.engine}{version} is called {name[:80]}.", near))
+    message = f"No flag of this {flags.engine}{version} is called {name[:80]}."
+    if flags.has(name.split(" ", 1)[0]):
+        message = f"{name[:80]!r} is one word; give the flag and its value as two items."
+    remarks.append(Remark("error", name, message, near))
     return None
 
 

@@ -7,8 +7,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from tilewright.errors import InputError
+from tilewright.errors import InputError, nearest
 from tilewright.libraries.engine_flags.command_line import take_apart
+from tilewright.libraries.engine_flags.json_keys import unknown_keys
 from tilewright.libraries.engine_flags.limits import legal, limits_of, outside
 from tilewright.libraries.engine_flags.model import Flag, FlagSet
 from tilewright.libraries.engine_flags.reading import refusal
@@ -137,6 +138,7 @@ def check_launch(flags: FlagSet, command: str) -> LaunchCheck:
             continue
         flag = found
         open_ended |= flag.kind == "unread"
+        remarks += _of_keys(flag, name, values)
         if flags.engine == "vllm" and "." in name:
             flag = msgspec.structs.replace(flag, reads=None, choices=None)  # one key of a JSON flag
         _judge(flag, name, list(values), remarks, flags.engine, flags.unused)
@@ -279,6 +281,17 @@ def _judge(
     if flag.deprecated:
         use = f"; use {flag.successor}" if flag.successor else ""
         remarks.append(Remark("warning", name, f"{name} is deprecated in this version{use}.", place=place))
+
+
+def _of_keys(flag: Flag, name: str, values: tuple[str, ...]) -> list[Remark]:
+    """Keys of a JSON object that its config class refuses: where the parser makes it, or at start-up."""
+    level = "error" if flag.reads == "config" else "refused"
+    out: list[Remark] = []
+    for path, keys in unknown_keys(flag, name, values):
+        message = f"{flag.names[0]} has no key {path[:80]} in this version."
+        near = tuple(nearest(path.rpartition(".")[2], keys))
+        out.append(Remark(level, path[:80], message, near, _place(flag)))
+    return out
 
 
 def _out_of_range(flags: FlagSet, flag: Flag, name: str, values: tuple[str, ...], words: list[str]) -> list[Remark]:

@@ -65,6 +65,9 @@ class Flag(msgspec.Struct, frozen=True, omit_defaults=True):
     required: bool = False
     limits: Limits | None = None
     """Bounds that the declaration states."""
+    keys: dict[str, Any] | None = None
+    """Keys that its JSON object may have, each with those of its own value (None: any); None: any keys, or not
+    known."""
 
 
 class FlagSet(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):

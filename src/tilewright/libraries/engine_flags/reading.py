@@ -13,14 +13,15 @@ from typing import Final
 
 from tilewright.libraries.engine_flags.model import Flag
 
-__all__ = ["number", "refusal"]
+__all__ = ["BARE_NUMBER", "number", "refusal"]
 
 _DECIMAL: Final = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY: Final = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SI: Final = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _IEC: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _SUFFIXED: Final = re.compile(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|[kKmMgGtT])")
-_BARE_NUMBER: Final = re.compile(r"\b\d+(?:\.\d+)?[kKmMgGtT]\b")
+BARE_NUMBER: Final = re.compile(r"\b\d+(?:\.\d+)?[kKmMgGtT]\b")
+"""A number with a suffix in the JSON of a config."""
 _MAX_DIGITS: Final = 4000
 """Digits of an integer above which Python itself refuses to convert (sys.int_info.default_max_str_digits is 4300)."""
 _EXAMPLES: Final = {
@@ -75,7 +76,7 @@ def refusal(flag: Flag, engine: str, text: str) -> str | None:
     if flag.reads in ("json", "config"):
         # Keys of a config may be given with suffixed numbers (`_expand_json_human_readable_numbers`).
         if flag.reads == "config":
-            good = text.strip().startswith("{") and _is_json(_BARE_NUMBER.sub("0", text))
+            good = text.strip().startswith("{") and _is_json(BARE_NUMBER.sub("0", text))
             return None if good else "is no JSON object of settings"
         return None if _is_json(text) else "is no JSON"
     if number(flag, engine, text) is not None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import ast
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from tilewright.libraries.engine_flags import arguments
 from tilewright.libraries.engine_flags.fold import MAX_DEPTH, Module, NotLiteralError, Sources, text
 from tilewright.libraries.engine_flags.model import Flag, Limits
+from tilewright.libraries.vllm import config_class
+from tilewright.libraries.vllm.config_class import ConfigField, config_fields
 from tilewright.libraries.vllm.flag_types import human_integers, text_of, value_type
 
 _BOUNDS: Final = {"ge": "at_least", "gt": "above", "le": "at_most", "lt": "below"}
@@ -22,16 +24,6 @@ _BOUNDS: Final = {"ge": "at_least", "gt": "above", "le": "at_most", "lt": "below
 _ONLY_WITH: Final = {"LoRAConfig": "--enable-lora", "MultiModalConfig": "a multimodal model"}
 """Config classes that are made for some servers only (0.34.0 engine/arg_utils.py `create_engine_config`,
 config/model.py `__post_init__`); the others are made at every start."""
-
-
-class _Field(NamedTuple):
-    config: str
-    name: str
-    annotation: ast.expr
-    value: ast.expr | None
-    help: str | None
-    module: Module
-    line: int
 
 
 def vllm_flags(sources: Sources, package: str, fronts: list[str]) -> list[Flag]:
@@ -55,7 +47,7 @@ def vllm_flags(sources: Sources, package: str, fronts: list[str]) -> list[Flag]:
                 changed.setdefault(name, {}).update(given)
         for cls in front.classes.values():
             if _is_front(cls):
-                for name, field in _fields(cls.name, front, sources).items():
+                for name, field in config_fields(cls.name, front, sources).items():
                     if not name.startswith("_"):
                         option = ("--" + name.replace("_", "-"),)
                         found.append(_of_field(option, name, field, changed.get(name, {}), sources, humans))
@@ -65,7 +57,20 @@ def vllm_flags(sources: Sources, package: str, fronts: list[str]) -> list[Flag]:
     unique: dict[str, Flag] = {}
     for flag in found:
         unique.setdefault(flag.names[0], flag)
-    return list(unique.values())
+    made = config_class.made_from(engine)
+    return [_with_keys(flag, made, engine, sources) for flag in unique.values()]
+
+
+def _with_keys(flag: Flag, made: dict[str, str], engine: Module, sources: Sources) -> Flag:
+    """`flag` with the keys of the config class that its JSON becomes, where that class refuses any other key."""
+    if flag.reads not in ("config", "json"):
+        return flag
+    if flag.reads == "config":
+        name, levels = config_class.config_name(flag.type or ""), config_class.NESTED
+    else:
+        name, levels = made.get(flag.dest), 1  # what stands deeper is the engine's own to fill in
+    keys = config_class.config_keys(name, engine, sources, levels) if name else None
+    return flag if keys is None else msgspec.structs.replace(flag, keys=keys)
 
 
 def _is_front(cls: ast.ClassDef) -> bool:
@@ -89,14 +94,14 @@ class _Tables:
 
     def __init__(self, module: Module, sources: Sources, changed: dict[tuple[str, str], Given]) -> None:
         self._module, self._sources, self.changed = module, sources, changed
-        self._known: dict[str, dict[str, _Field]] = {}
+        self._known: dict[str, dict[str, ConfigField]] = {}
 
-    def of(self, call: ast.expr | None) -> dict[str, _Field]:
+    def of(self, call: ast.expr | None) -> dict[str, ConfigField]:
         """Fields of the class that the call names; empty for another expression."""
         match call:
             case ast.Call(func=ast.Name(id="get_kwargs"), args=[ast.Name(id=config)]):
                 if config not in self._known:
-                    self._known[config] = _fields(config, self._module, self._sources)
+                    self._known[config] = config_fields(config, self._module, self._sources)
                 return self._known[config]
             case _:
                 return {}
@@ -173,7 +178,7 @@ def _set_in_fields(function: ast.AST) -> dict[tuple[str, str], Given]:
 
 def _spread(
     node: ast.expr | None, tables: _Tables, local: dict[str, ast.expr], depth: int = 0
-) -> tuple[_Field | None, Given]:
+) -> tuple[ConfigField | None, Given]:
     """The field that `**node` spreads, and what is put over it: in its table, or by the same dictionary."""
     if depth > MAX_DEPTH:
         return None, {}
@@ -185,7 +190,7 @@ def _spread(
         case ast.Name(id=name) if name in local:
             return _spread(local[name], tables, local, depth + 1)
         case ast.Dict(keys=keys, values=values):
-            field: _Field | None = None
+            field: ConfigField | None = None
             over: dict[str, ast.expr] = {}
             for key, value in zip(keys, values, strict=True):
                 if key is None:
@@ -197,33 +202,7 @@ def _spread(
             return None, {}
 
 
-def _fields(config: str, module: Module, sources: Sources, depth: int = 0) -> dict[str, _Field]:
-    """Fields of a config class, those of its bases in the tree first."""
-    found = sources.find(config, module)
-    if found is None or found[0] not in found[1].classes or depth > MAX_DEPTH:
-        return {}
-    cls, home = found[1].classes[found[0]], found[1]
-    out: dict[str, _Field] = {}
-    for base in reversed(cls.bases):
-        if isinstance(base, ast.Name) and base.id != config:
-            out.update(_fields(base.id, home, sources, depth + 1))
-    for index, node in enumerate(cls.body):
-        match node:
-            case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation, value=value):
-                after = cls.body[index + 1] if index + 1 < len(cls.body) else None
-                doc = None
-                match after:
-                    case ast.Expr(value=ast.Constant(value=str(written))):
-                        doc = " ".join(written.split())
-                    case _:
-                        pass
-                out[name] = _Field(cls.name, name, annotation, value, doc, home, node.lineno)
-            case _:
-                pass
-    return out
-
-
-def _default(field: _Field) -> ast.expr | None:
+def _default(field: ConfigField) -> ast.expr | None:
     """The default inside `Field(default=...)`; the call itself where a factory makes it."""
     match field.value:
         case ast.Call(func=ast.Name(id="Field" | "field"), args=args, keywords=keywords):
@@ -238,7 +217,7 @@ def _default(field: _Field) -> ast.expr | None:
             return field.value
 
 
-def _limits(field: _Field, sources: Sources) -> Limits | None:
+def _limits(field: ConfigField, sources: Sources) -> Limits | None:
     """The bounds in `Field(ge=1, le=...)`."""
     match field.value:
         case ast.Call(func=ast.Name(id="Field"), keywords=keywords):
@@ -264,7 +243,7 @@ def _limits(field: _Field, sources: Sources) -> Limits | None:
 def _of_field(
     names: tuple[str, ...],
     dest: str | None,
-    field: _Field,
+    field: ConfigField,
     given: dict[str, ast.expr],
     sources: Sources,
     humans: dict[str, str],

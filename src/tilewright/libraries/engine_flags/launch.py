@@ -12,6 +12,7 @@ from tilewright.libraries.engine_flags.command_line import take_apart
 from tilewright.libraries.engine_flags.json_keys import unknown_keys
 from tilewright.libraries.engine_flags.limits import legal, limits_of, outside
 from tilewright.libraries.engine_flags.model import Flag, FlagSet
+from tilewright.libraries.engine_flags.pairs import apart
 from tilewright.libraries.engine_flags.reading import refusal
 from tilewright.libraries.engine_flags.withhold import kept_value, shown_line, without
 from tilewright.withheld import holds_secret
@@ -147,6 +148,7 @@ def check_launch(flags: FlagSet, command: str) -> LaunchCheck:
         if key in given:
             remarks.append(Remark("note", name, f"{name} is given twice; the last one counts.", place=_place(flag)))
         given[key] = " ".join(values)
+    remarks += [Remark("refused", name, message, place=place) for name, message, place in apart(flags, given)]
     missing = [flag for flag in flags.flags if flag.required and flag.names[0] not in given]
     remarks += [Remark("error", f.names[0], f"{f.names[0]} is required.", place=_place(f)) for f in missing]
     failed = any(remark.level == "error" for remark in remarks)

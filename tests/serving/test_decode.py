@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tilewright.cost.predict import predict
+from tilewright.cost.questions import AllreduceQuestion
 from tilewright.models.catalogue import entries
 from tilewright.serving import DecodeQuestion, PrefillQuestion, predict_decode, predict_prefill
 from tilewright.serving.coefficients import coefficients
@@ -72,6 +74,26 @@ def test_terms_add_up_and_idle_time_stands_apart() -> None:
     assert answer.low_s < answer.time_s < answer.high_s
     assert answer.limit_s < answer.time_s
     assert answer.basis == "modelled"
+
+
+def test_a_modelled_wait_is_no_part_of_a_measured_all_reduce() -> None:
+    """The all-reduces take what the kernel table says; the wait for the slowest GPU is a row of its own."""
+    answer = predict_decode(DecodeQuestion(**GLM5, concurrency=1))
+    terms = {term.name: term for term in answer.terms}
+    question = AllreduceQuestion(gpu="rtx-pro-6000-server", gpus=8, bytes=6144 * 2)
+    assert terms["all-reduces"].basis == "measured"
+    assert terms["all-reduces"].time_s == pytest.approx(2 * 78 * predict(question).time_s)
+    waiting = terms["collectives, waiting for the slowest GPU"]
+    assert waiting.basis == "modelled"
+    assert waiting.time_s > 0
+
+
+def test_a_term_of_which_a_part_was_measured_is_modelled() -> None:
+    step = decode_step(scenario_of(DecodeQuestion(**GLM5, concurrency=16)))
+    some = step.sums.measured["projections"]
+    assert 0 < some < step.sums.times["projections"]
+    terms = {term.name: term.basis for term in predict_decode(DecodeQuestion(**GLM5, concurrency=16)).terms}
+    assert terms["attention projections"] == "modelled"
 
 
 def test_without_cuda_graphs_launches_cost_time() -> None:

@@ -19,6 +19,9 @@ from tilewright.serving.step import TERMS, Sum, add_head, add_layers
 
 __all__ = ["Step", "acceptance_length", "decode_step", "estimate_of", "predict_decode", "too_full", "widened"]
 
+_WHOLLY = 1 - 1e-9
+"""Share of a term's time from which it counts as measured: all of it, but for rounding."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -189,7 +192,8 @@ def estimate_of(step: Step, ident: str | None, what: str, tok_s: float | None) -
     for key, name in TERMS.items():
         time = sums.times.get(key, 0.0)
         if time > 0:
-            basis: EstimateBasis = "measured" if sums.measured.get(key, 0.0) > time / 2 else "modelled"
+            measured = sums.measured.get(key, 0.0) > time * _WHOLLY
+            basis: EstimateBasis = "measured" if measured else "modelled"
             terms.append(Term(name, time, basis))
     return Estimate(
         id=ident,

@@ -23,6 +23,8 @@ from tilewright.serving.coefficients import Coefficients
 __all__ = [
     "MOE_DTYPES",
     "NOT_GATED",
+    "WAIT_HIGH",
+    "WAIT_LOW",
     "Kernel",
     "collective_time",
     "fullest_share",
@@ -53,9 +55,17 @@ MOE_DTYPES: Final[dict[str, str]] = {
 }  # fmt: skip
 
 
+WAIT_LOW: Final = 0.5
+WAIT_HIGH: Final = 2.0
+"""Bounds of the wait for the slowest GPU, as shares of its expected value."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel's time and bounds in seconds; `limit_s` is what the hardware allows, None where a rate is unknown."""
+    """A kernel's time and bounds in seconds; `limit_s` is what the hardware allows, None where a rate is unknown.
+
+    `wait_s` of a collective is the part of its time, always modelled, in which it waits for the slowest GPU: what a
+    benchmark of the collective alone does not see."""
 
     time_s: float
     low_s: float
@@ -64,6 +74,7 @@ class Kernel:
     bound: Bound
     measured: bool
     why: str = ""
+    wait_s: float = 0.0
 
 
 @lru_cache(maxsize=64)
@@ -269,8 +280,8 @@ def collective_time(
         low = min(low, time / _TUNED_SPREAD)
     wait = coefs.wait_s * math.log2(ranks)
     return Kernel(
-        time + wait, low + wait / 2, max(got.high_s, time) + 2 * wait, got.limit_s, "collective",
-        got.basis == "measured" and time == got.time_s, got.why,
+        time + wait, low + wait * WAIT_LOW, max(got.high_s, time) + wait * WAIT_HIGH, got.limit_s, "collective",
+        got.basis == "measured" and time == got.time_s, got.why, wait,
     )  # fmt: skip
 
 

@@ -12,6 +12,8 @@ from tilewright.models.records import Mla, Model
 from tilewright.serving.attention import mixing
 from tilewright.serving.coefficients import Coefficients
 from tilewright.serving.kernels import (
+    WAIT_HIGH,
+    WAIT_LOW,
     Basis,
     Kernel,
     MoeShape,
@@ -39,6 +41,7 @@ TERMS: Final[dict[str, str]] = {
     "allreduce": "all-reduces",
     "gather": "gathering tokens for the experts",
     "dcp": "context-parallel exchanges",
+    "wait": "collectives, waiting for the slowest GPU",
     "head": "output head",
     "sampling": "logits and sampling",
     "handoff": "pipeline hand-overs",
@@ -136,16 +139,18 @@ class Sum:
     def kernel(self, term: str, kernel: Kernel, count: float) -> None:
         if count <= 0 or kernel.time_s <= 0:
             return
+        wait, own = kernel.wait_s, kernel.time_s - kernel.wait_s
         self.add(
             term,
-            kernel.time_s * count,
+            own * count,
             bound=kernel.bound,
             limit_s=None if kernel.limit_s is None else kernel.limit_s * count,
-            low=kernel.low_s / kernel.time_s,
-            high=kernel.high_s / kernel.time_s,
+            low=(kernel.low_s - wait * WAIT_LOW) / own,
+            high=(kernel.high_s - wait * WAIT_HIGH) / own,
             measured=kernel.measured,
             count=round(count),
         )
+        self.add("wait", wait * count, bound=kernel.bound, low=WAIT_LOW, high=WAIT_HIGH, count=0)
         if kernel.why and not kernel.measured:
             self.why.add(kernel.why)
 

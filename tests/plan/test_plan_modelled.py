@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tilewright.hardware.names import resolve_gpu
 from tilewright.plan.finding import Plan
 from tilewright.plan.make import make_plan, make_target
 from tilewright.plan.modelled import RATIO_ERROR, ratio_gain, step
@@ -111,3 +112,14 @@ def test_every_model_on_every_kind_of_gpu_gives_a_whole_page(model: str, gpu: st
 def test_one_prediction_is_made_once() -> None:
     target = make_target(**GLM)
     assert step(target, 4) is step(target, 4)
+
+
+def test_the_floor_of_a_step_reads_what_the_predicted_step_reads() -> None:
+    """On SM12x SGLang runs no indexer, so its weights are in neither figure: both floors differ by the rates alone."""
+    base = json.loads(json_bytes(plan_of(gpus=8)))["baseline"]
+    gpu = resolve_gpu("rtx-pro-6000-server")
+    reached, published = gpu.bandwidth("measured").value, gpu.bandwidth().value
+    assert reached is not None
+    assert published is not None
+    allowed_ms = base["series"]["decode_step"][0]["limit_s"] * 1e3
+    assert base["decode_step"]["floor_ms"] * reached / published == pytest.approx(allowed_ms, rel=0.05)

@@ -13,14 +13,19 @@ from tilewright.plan.target import Target
 
 
 def _floor_ms(target: Target) -> float | None:
-    """Milliseconds to read once what one token needs: routed experts that it chooses, everything else whole."""
+    """Milliseconds to read once what one token needs: routed experts that it chooses, everything else whole.
+
+    An indexer that this engine does not run on this GPU is not read, as in the predicted step."""
+    from tilewright.serving.scenario import runs_sparse
+
     bandwidth = target.gpu.bandwidth("measured").value or target.gpu.bandwidth().value
     moe = target.model.moe
     if not bandwidth or moe is None:
         return None
     parts = target.memory.weights.components
     routed = sum(size for name, size in parts.items() if name.startswith("experts_"))
-    rest = sum(size for name, size in parts.items() if not name.startswith("experts_") and name != "embedding")
+    unread = {"embedding"} if runs_sparse(target.model, target.engine, target.gpu) else {"embedding", "indexer"}
+    rest = sum(size for name, size in parts.items() if not name.startswith("experts_") and name not in unread)
     return (routed * moe.topk / moe.experts + rest) / (bandwidth * 1e9) * 1e3
 
 

@@ -98,3 +98,13 @@ def test_global_scales_of_a_checkpoint_are_numbers(names: tuple[str, ...], value
     else:
         with pytest.raises(InputError, match="is a number"):
             pack_experts(tensors, "e", [0])
+
+
+def test_the_build_is_chosen_for_the_rows_that_fall_here() -> None:
+    from tilewright.kernels.moe import _rows_here  # pyright: ignore[reportPrivateUsage]
+
+    assert _rows_here(8 * 4096, 32, 256) == 4096
+    assert _rows_here(8, 32, 256) == 1
+    assert _rows_here(100, 32, None) == 100
+    with pytest.raises(InputError, match="16 are fewer than the 32 experts of the weights"):
+        _rows_here(100, 32, 16)

@@ -33,8 +33,9 @@ class Gpu:
 H200: Final = Gpu(sms=132, wgmma=True, name="NVIDIA H200")
 
 WGMMA: Final = (
-    (20.0, PrefillConfig(tokens=24, narrow=8, between=8, stages=7)),
-    (28.0, PrefillConfig(tokens=32, narrow=16, between=8, stages=6)),
+    (9.0, PrefillConfig(tokens=16, narrow=8, between=8, stages=7)),
+    (18.0, PrefillConfig(tokens=24, narrow=8, between=8, stages=7)),
+    (28.0, PrefillConfig(tokens=40, narrow=24, between=8, stages=6)),
     (40.0, PrefillConfig(tokens=48, narrow=32, between=8, stages=6)),
     (56.0, PrefillConfig(tokens=64, narrow=40, between=8, stages=5)),
     (68.0, PrefillConfig(tokens=80, narrow=56, between=8, stages=4)),
@@ -42,14 +43,14 @@ WGMMA: Final = (
     (112.0, PrefillConfig(tokens=128, narrow=96, between=16, stages=3)),
     (float("inf"), PrefillConfig(tokens=160, narrow=128, between=16, stages=3)),
 )
-"""Rows of a tile up to which a build is taken, on Hopper and above `_SORTED_UP_TO`: of the two to four tried at 16, 24,
-32, 48, 64, 96 and 128 rows an expert the fastest for both GEMMs of GLM-5's layer at TP8 together, or within 2 % of it.
+"""Rows of a tile up to which a build is taken, on Hopper and above `_SORTED_UP_TO`: of the two to five tried at 4, 8, 12,
+16, 24, 32, 48, 64, 96 and 128 rows an expert the fastest for GLM-5's whole layer at TP8, or within 2 % of it.
 It leaves room for most of what chance adds to the mean: the weights of an expert that gets more are decoded twice."""
 _WHOLE_UP_TO: Final = 144.0
 """Rows an expert that still fit the widest tile with what chance adds; `route` deals more out evenly over several."""
-_SORTED_UP_TO: Final = 14.0
-"""Rows an expert up to which `_GROUPED` is taken on Hopper, too: at 8 rows its two GEMMs took 224 us at TP8 and wgmma's
-237 (211 and 205 at EP8), at 16 rows 310 and 263."""
+_SORTED_UP_TO: Final = 3.0
+"""Rows an expert up to which `_GROUPED` is taken on Hopper, too: at 2 rows the layer took 210 us at TP8 and 214 with
+wgmma (189 and 198 at EP8), at 4 rows 244 and 232 (216 and 209)."""
 _GROUPED: Final = (
     (4.0, GroupedConfig(columns=1, blocks=2, warps=4, stages=4, units=4, resident=3)),
     (12.0, GroupedConfig(columns=2, blocks=4, warps=4, stages=3, units=4)),

@@ -36,11 +36,21 @@ def gpu_of(device: Any) -> Gpu:
     return Gpu(int(properties.multi_processor_count), wgmma, str(properties.name))
 
 
+def _rows_here(rows: int, experts: int, global_experts: int | None) -> int:
+    """Of `rows` routed rows those that fall on `experts` of `global_experts` on average, by which builds are chosen."""
+    if global_experts is None:
+        return rows
+    if global_experts < experts:
+        raise InputError("global_experts", f"{global_experts} are fewer than the {experts} experts of the weights.")
+    return -(-rows * experts // global_experts)
+
+
 @on_its_device
-def grouped_gemm(x: Any, weights: PackedWeights, topk_ids: Any) -> Any:
+def grouped_gemm(x: Any, weights: PackedWeights, topk_ids: Any, *, global_experts: int | None = None) -> Any:
     """bf16 [tokens * topk, width]: row `t * topk + i` is token t times the matrix of its i-th expert.
 
-    `weights` with `gated` gives SiLU(gate) * up. Rows whose expert is outside 0..experts-1 are zero.
+    `weights` with `gated` gives SiLU(gate) * up. Rows whose expert is outside 0..experts-1 are zero; where `topk_ids`
+    has such, `global_experts` says over how many experts they are spread, for a better choice of build.
 
     Raises:
         InputError: shapes, types or devices do not go together, or the GPU has no room for the answer.
@@ -48,7 +58,8 @@ def grouped_gemm(x: Any, weights: PackedWeights, topk_ids: Any) -> Any:
     torch = torch_module()
     x = _activations(x, weights)
     rows, gpu = int(topk_ids.numel()), gpu_of(x.device)
-    build = chosen_build(max(1, rows), weights.rows, weights.k, weights.experts, gpu)
+    here = max(1, _rows_here(rows, weights.experts, global_experts))
+    build = chosen_build(here, weights.rows, weights.k, weights.experts, gpu)
     copied = arranged_bytes(int(x.shape[0]), weights.k) if isinstance(build, PrefillConfig) else 0
     check_room(torch, x.device, rows, gemm_bytes(rows, weights.width) + copied)
     ids = experts_of(topk_ids, x, weights.experts, MAX_EXPERTS)
@@ -57,7 +68,7 @@ def grouped_gemm(x: Any, weights: PackedWeights, topk_ids: Any) -> Any:
     if rows == 0:
         return out
     mode = SILU if weights.gated else PLAIN
-    build = preferred(build, gpu.name, weights.experts, weights.rows, weights.k, rows)
+    build = preferred(build, gpu.name, weights.experts, weights.rows, weights.k, here)
     if isinstance(build, DecodeConfig):
         decode_rows(x, weights, ids, out, build, per_token=topk, mode=mode)
         return out
@@ -66,7 +77,7 @@ def grouped_gemm(x: Any, weights: PackedWeights, topk_ids: Any) -> Any:
     if isinstance(build, GroupedConfig):
         grouped(x, weights, routing, out, build, rows_per_token=topk, mode=mode)
         return out
-    x = permuted(x, weights.steps)
+    x = permuted(x, weights.steps, overlap=True)
     if not weights.gated:
         grouped_prefill(x, weights, routing, out, build, rows_per_token=topk)
         return out
@@ -77,13 +88,18 @@ def grouped_gemm(x: Any, weights: PackedWeights, topk_ids: Any) -> Any:
 
 
 @on_its_device
-def fused_moe(x: Any, w13: PackedWeights, w2: PackedWeights, topk_weights: Any, topk_ids: Any) -> Any:
+def fused_moe(
+    x: Any, w13: PackedWeights, w2: PackedWeights, topk_weights: Any, topk_ids: Any, *,
+    global_experts: int | None = None,
+) -> Any:  # fmt: skip
     """bf16 [tokens, hidden]: for each token the sum over its experts of router weight * down(SiLU(gate) * up).
 
     Args:
         x: bf16 [tokens, hidden]; another stride than 1 along hidden costs a copy.
         w13, w2: `layout.pack` of gate and up (`gated`) and of down.
         topk_weights, topk_ids: [tokens, topk]. Experts outside 0..experts-1 (on other GPUs) add nothing.
+        global_experts: of all GPUs together under expert parallelism, where `topk_ids` are those of the whole model: the
+            build is chosen for the rows that fall here on average. Answers do not depend on it.
 
     Raises:
         InputError: shapes, types or devices do not go together, or the GPU has no room for what lies between.
@@ -92,8 +108,9 @@ def fused_moe(x: Any, w13: PackedWeights, w2: PackedWeights, topk_weights: Any, 
     check_pair(w13, w2)
     x = _activations(x, w13)
     tokens, rows, gpu = int(x.shape[0]), int(topk_ids.numel()), gpu_of(x.device)
-    alone = row_by_row(rows, w13.experts)
-    build = choose(max(1, rows), w13.experts, gpu)
+    here = max(1, _rows_here(rows, w13.experts, global_experts))
+    alone = row_by_row(here, w13.experts)
+    build = choose(here, w13.experts, gpu)
     arranged = not alone and isinstance(build, PrefillConfig)
     needed = layer_bytes(rows, tokens, w2.rows, w2.k, row_by_row=alone, arranged=arranged)
     check_room(torch, x.device, rows, needed)
@@ -106,12 +123,12 @@ def fused_moe(x: Any, w13: PackedWeights, w2: PackedWeights, topk_weights: Any, 
     if alone:
         # Two launches: nothing is sorted, and the second sums over a token's experts itself.
         middle = torch.empty((rows, w13.width), dtype=torch.bfloat16, device=x.device)
-        first_build = choose_decode(rows, w13.rows, w13.steps, gpu.sms)
+        first_build = choose_decode(here, w13.rows, w13.steps, gpu.sms)
         second_build = choose_decode(tokens, w2.rows, w2.steps * topk, gpu.sms)
         decode_rows(x, w13, ids, middle, first_build, per_token=topk, mode=SILU)
         decode_rows(middle, w2, ids, out, second_build, per_token=topk, mode=SUMMED, router=router, overlap=True)
         return out
-    build = preferred(build, gpu.name, w13.experts, w13.rows, w13.k, rows)
+    build = preferred(build, gpu.name, w13.experts, w13.rows, w13.k, here)
     row_tiles = 0
     if isinstance(build, GroupedConfig):
         row_tiles = max(build.row_tiles(each.width, each.gated) for each in (w13, w2))
@@ -119,8 +136,9 @@ def fused_moe(x: Any, w13: PackedWeights, w2: PackedWeights, topk_weights: Any, 
     parts = torch.empty((rows, w2.rows), dtype=torch.bfloat16, device=x.device)
     if isinstance(build, PrefillConfig):
         middle = torch.empty((rows, stored_width(w13)), dtype=torch.bfloat16, device=x.device)
-        grouped_prefill(permuted(x, w13.steps), w13, routing, middle, build, rows_per_token=topk, mode=SILU)
-        grouped_prefill(middle, w2, routing, parts, build, mode=WEIGHTED, router=router)
+        arranged_x = permuted(x, w13.steps, overlap=True)
+        grouped_prefill(arranged_x, w13, routing, middle, build, rows_per_token=topk, mode=SILU)
+        grouped_prefill(middle, w2, routing, parts, build, mode=WEIGHTED, router=router, ahead=True)
     else:
         middle = torch.empty((rows, w13.width), dtype=torch.bfloat16, device=x.device)
         grouped(x, w13, routing, middle, build, rows_per_token=topk, mode=SILU)
@@ -134,22 +152,22 @@ def register_ops() -> Any:
     """Register `torch.ops.tilewright.nvfp4_fused_moe` (with its fake) and return it; once a process.
 
     The op takes tensors only: (x, w13_data, w13_scale, w2_data, w2_scale, topk_weights, topk_ids, hidden,
-    inter) with the `data` and `global_scale` of `PackedWeights`; `hidden` and `inter` are w13's and w2's K, which
-    padding hides.
+    inter, global_experts=None) with the `data` and `global_scale` of `PackedWeights`; `hidden` and `inter` are w13's and
+    w2's K, which padding hides.
     """
     torch = torch_module()
 
     def run(
         x: Any, w13_data: Any, w13_scale: Any, w2_data: Any, w2_scale: Any, topk_weights: Any, topk_ids: Any,
-        hidden: int, inter: int,
+        hidden: int, inter: int, global_experts: int | None = None,
     ) -> Any:  # fmt: skip
         w13 = PackedWeights(w13_data, w13_scale, 2 * inter, hidden, True)
         w2 = PackedWeights(w2_data, w2_scale, hidden, inter, False)
-        return fused_moe(x, w13, w2, topk_weights, topk_ids)
+        return fused_moe(x, w13, w2, topk_weights, topk_ids, global_experts=global_experts)
 
     schema = (
         "(Tensor x, Tensor w13_data, Tensor w13_scale, Tensor w2_data, Tensor w2_scale, Tensor topk_weights, "
-        "Tensor topk_ids, int hidden, int inter) -> Tensor"
+        "Tensor topk_ids, int hidden, int inter, int? global_experts=None) -> Tensor"
     )
     name = f"{LIBRARY}::nvfp4_fused_moe"
     torch.library.define(name, schema)

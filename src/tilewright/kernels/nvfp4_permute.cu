@@ -1,5 +1,5 @@
 // Activations in the order that nvfp4_prefill.cu multiplies: pair 8t + c of each 64 values goes to pair 4c + t; past k there
-// are zeros.
+// are zeros. It may run beside nvfp4_route.cu, which makes nothing that is read here.
 
 #include "nvfp4_common.cuh"
 
@@ -31,4 +31,5 @@ extern "C" __global__ void __launch_bounds__(256) nvfp4_permute(const PermuteArg
     const u64 at = ((u64)blockIdx.x * PIECES + j) * 256 + threadIdx.x;
     if (at < end) p.out[at] = make_uint4(v[j][0], v[j][1], v[j][2], v[j][3]);
   }
+  if (blockIdx.x == 0) wait_for_previous();  // else this grid could end before the one that it followed
 }

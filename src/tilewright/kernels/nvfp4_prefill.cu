@@ -47,6 +47,7 @@ struct PrefillArguments {
   const float *router;        // [rows], TW_MODE 2
   char *out;                  // [rows, out_stride] bf16
   int rows, rows_per_token, k_steps, row_tiles, groups, n_out, out_stride;
+  int ahead;                  // all but x was there before the kernel before this one began
 };
 
 __device__ __forceinline__ void barrier_init(u32 at, u32 count) {
@@ -311,6 +312,8 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 128, 1) nvfp4_prefill(c
   at.full = shared_address(barriers);
   at.empty = at.full + TW_STAGES * 8;
   const int thread = threadIdx.x, lane = thread % 32;
+  let_next_begin();
+  if (!p.ahead) wait_for_previous();
   if (thread == 0) {
     plan.make(__ldg(p.block_count) * p.row_tiles, gridDim.x);
     for (int i = 0; i < TW_STAGES; ++i) {
@@ -328,6 +331,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 128, 1) nvfp4_prefill(c
     const int member = thread - CONSUMERS, chunk = member % 16, row0 = member / 16;
     const u32 to = (chunk / 8) * X_HALF + row0 * 128 + ((chunk % 8) ^ row0) * 16;
     const u64 policy = read_once();
+    bool early = p.ahead;
     for (int index = blockIdx.x; index < plan.items; index += gridDim.x, turn = turn + 1 == TABLES ? 0 : turn + 1) {
       const Item item = plan.at(index, p.row_tiles);
       Table &table = tables[turn];
@@ -367,6 +371,8 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 128, 1) nvfp4_prefill(c
           bulk_copy(stage + X_STAGE + (item.part * M64 + member / 32) * GROUP_BYTES, w + (u64)(group * p.k_steps) * GROUP_BYTES,
                     GROUP_BYTES, full, policy);
         }
+        if (early) wait_for_previous();
+        early = false;
         u32 into = stage + to;
 #pragma unroll 1
         for (u32 r = first; r < end; r += 32 * LOADS, into += 1024 * LOADS) {
@@ -383,6 +389,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 128, 1) nvfp4_prefill(c
         ring.next();
       }
     }
+    wait_for_previous();  // also without a tile: this grid does not end before the one that it followed
     // The copies must have landed before the thread block ends.
     asm volatile("cp.async.wait_all;" ::: "memory");
   } else {

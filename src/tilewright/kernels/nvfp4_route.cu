@@ -27,13 +27,16 @@ __device__ __forceinline__ void for_rows(const RouteArguments &p, Use use) {
   }
 }
 
-// One thread block of 1,024 threads; experts <= 1,024. Rows of one expert come in any order: no result depends on it.
+// Experts <= 1,024. Every thread block counts all rows, then places those of its share of the experts: that is what takes
+// long, and the blocks need not wait for one another. Rows of one expert come in any order: no result depends on it.
 // An expert's rows are spread evenly over its blocks: two narrow tiles cost less than a full one and a nearly empty one.
 extern "C" __global__ void __launch_bounds__(THREADS) nvfp4_route(const RouteArguments p) {
   __shared__ int counts[THREADS], firsts[THREADS], shares[THREADS], warps[32];
   const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
+  const bool placed = thread % gridDim.x == blockIdx.x;  // by this block: expert `thread`
+  let_next_begin();
   counts[thread] = 0;
-  for (int i = thread; i < p.arrival_count; i += THREADS) p.arrivals[i] = 0;
+  for (int i = blockIdx.x * THREADS + thread; i < p.arrival_count; i += gridDim.x * THREADS) p.arrivals[i] = 0;
   __syncthreads();
   for_rows(p, [&](int, int expert) { atomicAdd(&counts[expert], 1); });
   __syncthreads();
@@ -54,13 +57,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) nvfp4_route(const RouteArg
   firsts[thread] = first;
   shares[thread] = share;
   counts[thread] = 0;  // now rows placed
-  for (int b = 0; b < blocks; ++b) {
+  for (int b = 0; placed && b < blocks; ++b) {
     p.experts_of[first + b] = thread;
     for (int i = max(0, min(share, mine - b * share)); i < p.block_rows; ++i) p.ids[(first + b) * p.block_rows + i] = p.rows;
   }
-  if (thread == THREADS - 1) *p.block_count = upto;
+  if (thread == THREADS - 1 && blockIdx.x == 0) *p.block_count = upto;
   __syncthreads();
   for_rows(p, [&](int row, int expert) {
+    if (expert % gridDim.x != blockIdx.x) return;
     const int place = atomicAdd(&counts[expert], 1), block = place / shares[expert];
     p.ids[(firsts[expert] + block) * p.block_rows + place - block * shares[expert]] = row;
   });

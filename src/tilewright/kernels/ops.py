@@ -49,12 +49,14 @@ def register_triton_op() -> Any:
 
 
 def moe_module(
-    w13: PackedWeights | TritonWeights, w2: PackedWeights | TritonWeights, *, activations: Activations = "bf16"
-) -> Any:
+    w13: PackedWeights | TritonWeights, w2: PackedWeights | TritonWeights, *, activations: Activations = "bf16",
+    global_experts: int | None = None,
+) -> Any:  # fmt: skip
     """A `torch.nn.Module` with forward(x, topk_weights, topk_ids) -> bf16 [tokens, hidden] over these weights.
 
-    Weights of `pack` run the CUDA C++ layer, those of `pack_triton` the Triton one (`activations` is for it). The
-    weights are buffers: `.to()` and `state_dict` see them. Nothing in it breaks a graph of `torch.compile`.
+    Weights of `pack` run the CUDA C++ layer (`global_experts` is for it), those of `pack_triton` the Triton one
+    (`activations` is for it). The weights are buffers: `.to()` and `state_dict` see them. Nothing in it breaks a graph of
+    `torch.compile`.
     """
     torch = torch_module()
     if isinstance(w13, TritonWeights) and isinstance(w2, TritonWeights):
@@ -67,7 +69,7 @@ def moe_module(
     elif isinstance(w13, PackedWeights) and isinstance(w2, PackedWeights):
         op = register_ops()
         parts = {"w13_data": w13.data, "w13_scale": w13.global_scale, "w2_data": w2.data, "w2_scale": w2.global_scale}
-        last = (w13.k, w2.k)
+        last = (w13.k, w2.k, global_experts)
     else:
         msg = "w13 and w2 are both of `pack` or both of `pack_triton`."
         raise TypeError(msg)

@@ -94,7 +94,7 @@ class _Prefill(ctypes.Structure):
             "x", "weights", "global_scale", "ids", "experts", "block_count", "router", "out"
         )),
         *((name, ctypes.c_int32) for name in (
-            "rows", "rows_per_token", "k_steps", "row_tiles", "groups", "n_out", "out_stride"
+            "rows", "rows_per_token", "k_steps", "row_tiles", "groups", "n_out", "out_stride", "ahead"
         )),
     )  # fmt: skip
 
@@ -108,8 +108,11 @@ class _Permute(ctypes.Structure):
     )
 
 
-def permuted(x: Any, steps: int) -> Any:
-    """`x` ([tokens, k] bf16) as the kernel reads it: K padded to `steps` x 128, pairs of each 64 values transposed."""
+def permuted(x: Any, steps: int, *, overlap: bool = False) -> Any:
+    """`x` ([tokens, k] bf16) as the kernel reads it: K padded to `steps` x 128, pairs of each 64 values transposed.
+
+    `overlap`: it may run beside the kernel before, which did not make `x` (that is `route`).
+    """
     torch = torch_module()
     tokens = int(x.shape[0])
     out = torch.empty((tokens, steps * STEP_K), dtype=torch.bfloat16, device=x.device)
@@ -118,7 +121,7 @@ def permuted(x: Any, steps: int) -> Any:
         x.data_ptr(), out.data_ptr(), x.stride(0) * x.element_size(), tokens, int(x.shape[1]), steps
     )  # fmt: skip
     pieces = tokens * steps * (STEP_K // 8)
-    launch(kernel, -(-pieces // (_PERMUTE_THREADS * _PERMUTE_PIECES)), arguments)
+    launch(kernel, -(-pieces // (_PERMUTE_THREADS * _PERMUTE_PIECES)), arguments, overlap=overlap)
     return out
 
 
@@ -135,11 +138,12 @@ def restored(middle: Any, width: int) -> Any:
 
 def grouped_prefill(
     x: Any, weights: PackedWeights, routing: Routing, out: Any, config: PrefillConfig, *,
-    rows_per_token: int = 1, mode: int = PLAIN, router: Any = None,
+    rows_per_token: int = 1, mode: int = PLAIN, router: Any = None, ahead: bool = False,
 ) -> None:  # fmt: skip
     """One grouped GEMM of `permuted` activations into `out`, bf16 [routing.rows, width].
 
-    Mode SILU writes the permuted activations of the next GEMM: [routing.rows, width padded to 128]. InputError for more
+    Mode SILU writes the permuted activations of the next GEMM: [routing.rows, width padded to 128]. `ahead`: all but `x`
+    was there before the kernel before this one began, so that weights are read while that one ends. InputError for more
     of `x` than the kernel counts.
     """
     if int(x.shape[0]) * weights.steps * (STEP_K // 8) >= _MOST_PIECES:
@@ -155,7 +159,7 @@ def grouped_prefill(
         x.data_ptr(), weights.data.data_ptr(), weights.global_scale.data_ptr(), routing.ids.data_ptr(),
         routing.experts.data_ptr(), routing.block_count.data_ptr(), router.data_ptr() if router is not None else 0,
         out.data_ptr(), routing.rows, rows_per_token, weights.steps, row_tiles, weights.groups, weights.width,
-        int(out.shape[1]),
+        int(out.shape[1]), int(ahead),
     )  # fmt: skip
     assert mode != SILU or int(out.shape[1]) == stored_width(weights)
-    launch(kernel, min(kernel.resident_blocks, routing.block_limit * row_tiles), arguments)
+    launch(kernel, min(kernel.resident_blocks, routing.block_limit * row_tiles), arguments, overlap=True)

@@ -88,14 +88,15 @@ def test_builds_that_were_fastest_on_an_h200() -> None:
 
 
 def test_rows_beyond_one_tile_are_dealt_out_evenly() -> None:
-    """GLM-5 on Hopper: 12 rows an expert are still sorted, 192 take two tiles of 96, 256 two of 128."""
-    assert isinstance(choose(384 * 8, 256), GroupedConfig)
-    assert choose(512 * 8, 256) == PrefillConfig(24, 8, 8, 7)
+    """GLM-5 on Hopper: 2 rows an expert are still for mma.sync, 192 take two tiles of 96, 256 two of 128."""
+    assert isinstance(choose(96 * 8, 256), GroupedConfig)
+    assert choose(128 * 8, 256) == choose(256 * 8, 256) == PrefillConfig(16, 8, 8, 7)
+    assert choose(384 * 8, 256) == choose(512 * 8, 256) == PrefillConfig(24, 8, 8, 7)
     assert choose(6144 * 8, 256) == choose(3072 * 8, 256) == PrefillConfig(128, 96, 16, 3)
     assert choose(8192 * 8, 256) == choose(4096 * 8, 256) == choose(1 << 24, 2) == PrefillConfig(160, 128, 16, 3)
 
 
-@pytest.mark.parametrize("average", [15, 16, 21, 29, 41, 57, 69, 89, 113, 144, 145, 200, 289, 1000])
+@pytest.mark.parametrize("average", [4, 9, 10, 15, 16, 21, 29, 41, 57, 69, 89, 113, 144, 145, 200, 289, 1000])
 def test_a_tile_holds_what_an_expert_gets_on_average(average: int) -> None:
     build = choose(average * 256, 256)
     assert isinstance(build, PrefillConfig)

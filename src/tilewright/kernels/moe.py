@@ -98,8 +98,8 @@ def fused_moe(
         x: bf16 [tokens, hidden]; another stride than 1 along hidden costs a copy.
         w13, w2: `layout.pack` of gate and up (`gated`) and of down.
         topk_weights, topk_ids: [tokens, topk]. Experts outside 0..experts-1 (on other GPUs) add nothing.
-        global_experts: of all GPUs together under expert parallelism, where `topk_ids` are those of the whole model: the
-            build is chosen for the rows that fall here on average. Answers do not depend on it.
+        global_experts: of all GPUs together under expert parallelism, where `topk_ids` are those of the whole model:
+            the build is chosen for the rows that fall here on average. Answers do not depend on it.
 
     Raises:
         InputError: shapes, types or devices do not go together, or the GPU has no room for what lies between.
@@ -152,8 +152,8 @@ def register_ops() -> Any:
     """Register `torch.ops.tilewright.nvfp4_fused_moe` (with its fake) and return it; once a process.
 
     The op takes tensors only: (x, w13_data, w13_scale, w2_data, w2_scale, topk_weights, topk_ids, hidden,
-    inter, global_experts=None) with the `data` and `global_scale` of `PackedWeights`; `hidden` and `inter` are w13's and
-    w2's K, which padding hides.
+    inter, global_experts=None) with the `data` and `global_scale` of `PackedWeights`; `hidden` and `inter` are w13's
+    and w2's K, which padding hides.
     """
     torch = torch_module()
 

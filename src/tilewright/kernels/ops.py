@@ -55,8 +55,8 @@ def moe_module(
     """A `torch.nn.Module` with forward(x, topk_weights, topk_ids) -> bf16 [tokens, hidden] over these weights.
 
     Weights of `pack` run the CUDA C++ layer (`global_experts` is for it), those of `pack_triton` the Triton one
-    (`activations` is for it). The weights are buffers: `.to()` and `state_dict` see them. Nothing in it breaks a graph of
-    `torch.compile`.
+    (`activations` is for it). The weights are buffers: `.to()` and `state_dict` see them. Nothing in it breaks a
+    graph of `torch.compile`.
     """
     torch = torch_module()
     if isinstance(w13, TritonWeights) and isinstance(w2, TritonWeights):

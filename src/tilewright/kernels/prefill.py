@@ -142,9 +142,9 @@ def grouped_prefill(
 ) -> None:  # fmt: skip
     """One grouped GEMM of `permuted` activations into `out`, bf16 [routing.rows, width].
 
-    Mode SILU writes the permuted activations of the next GEMM: [routing.rows, width padded to 128]. `ahead`: all but `x`
-    was there before the kernel before this one began, so that weights are read while that one ends. InputError for more
-    of `x` than the kernel counts.
+    Mode SILU writes the permuted activations of the next GEMM: [routing.rows, width padded to 128]. `ahead`: all but
+    `x` was there before the kernel before this one began, so that weights are read while that one ends. InputError for
+    more of `x` than the kernel counts.
     """
     if int(x.shape[0]) * weights.steps * (STEP_K // 8) >= _MOST_PIECES:
         raise InputError("x", f"{int(x.shape[0]):,} rows of K = {weights.k} are more than one call takes; pass fewer.")

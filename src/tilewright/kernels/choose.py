@@ -43,9 +43,9 @@ WGMMA: Final = (
     (112.0, PrefillConfig(tokens=128, narrow=96, between=16, stages=3)),
     (float("inf"), PrefillConfig(tokens=160, narrow=128, between=16, stages=3)),
 )
-"""Rows of a tile up to which a build is taken, on Hopper and above `_SORTED_UP_TO`: of up to five tried at 4, 8, 12, 16,
-24, 32, 48, 64, 96 and 128 rows an expert the fastest for GLM-5's whole layer at TP8, or within 2 % of it.
-It leaves room for most of what chance adds to the mean: the weights of an expert that gets more are decoded twice."""
+"""Rows of a tile up to which a build is taken, on Hopper and above `_SORTED_UP_TO`: of up to five tried at 4, 8, 12,
+16, 24, 32, 48, 64, 96 and 128 rows an expert the fastest for GLM-5's whole layer at TP8, or within 2 % of it. It leaves
+room for most of what chance adds to the mean: the weights of an expert that gets more are decoded twice."""
 _WHOLE_UP_TO: Final = 144.0
 """Rows an expert that still fit the widest tile with what chance adds; `route` deals more out evenly over several."""
 _SORTED_UP_TO: Final = 3.0

@@ -101,3 +101,10 @@ def test_the_help_is_shown_whatever_else_is_there(cli: Any) -> None:
         done = cli(*words)
         assert done.code == 0
         assert done.out.startswith("Usage: tilewright fit")
+
+
+def test_a_byte_that_is_no_utf8_is_told(cli: Any, tmp_path: Any) -> None:
+    words = ("record", "--change", "a\udcff", "--before", "1", "--after", "2")
+    done = cli(*words, "--store", str(tmp_path / "store.sqlite"))
+    assert done.code == 2
+    assert done.err == "tilewright: 'a\\udcff' is not UTF-8 text; write it in UTF-8.\n"

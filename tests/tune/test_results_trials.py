@@ -56,6 +56,7 @@ def ids(cli: Any, store: str, *more: str) -> list[int]:
 def test_trials_are_found_by_what_they_are_of(store: str, cli: Any) -> None:
     assert ids(cli, store) == [1, 2, 3, 4]
     assert ids(cli, store, "--last", "2") == [3, 4]
+    assert ids(cli, store, "--last", "9" * 30) == [1, 2, 3, 4]
     assert ids(cli, store, "--tokens", "2048") == [3]
     assert ids(cli, store, "--gpu", "NVIDIA H200") == [1, 2, 3]
     assert ids(cli, store, "--fault", "any") == ids(cli, store, "--fault", "timeout") == [2]

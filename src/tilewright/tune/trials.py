@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import islice
@@ -159,7 +160,8 @@ class TrialStore(StoreFile):
             InputError: the file is damaged.
         """
         newest_first = self._made(f"{_WHOLE} ORDER BY t.id DESC", (), self._stored())
-        return list(islice(filter(wanted, newest_first), last))[::-1]
+        most = None if last is None else min(last, sys.maxsize)  # all that islice counts to
+        return list(islice(filter(wanted, newest_first), most))[::-1]
 
     @staticmethod
     def _stored() -> Callable[..., StoredTrial]:

@@ -107,10 +107,10 @@ def test_our_kernels_builds_are_what_its_reader_finds(
     assert found is not None
     assert asdict(found) == build
     h200 = machine_of(resolve_gpu("h200"))
-    for tokens in (24, 96):  # that of few rows is none of the space
-        assert default_build(Problem(kernel="ours", layer=layer, tokens=tokens), h200) in asked_of(
-            tmp_path / "s.sqlite", tokens
-        )
+    # At 96 tokens, 6 rows an expert, wgmma runs untuned.
+    assert default_build(Problem(kernel="ours", layer=layer, tokens=96), h200) is None
+    untuned = default_build(Problem(kernel="ours", layer=layer, tokens=24), h200)
+    assert untuned in asked_of(tmp_path / "s.sqlite", 24)
     assert any("At 1 tokens fused_moe runs another kernel" in note for note in document.notes)
 
 

@@ -111,7 +111,7 @@ def test_our_kernels_builds_are_what_its_reader_finds(
     assert default_build(Problem(kernel="ours", layer=layer, tokens=96), h200) is None
     untuned = default_build(Problem(kernel="ours", layer=layer, tokens=24), h200)
     assert untuned in asked_of(tmp_path / "s.sqlite", 24)
-    assert any("At 1 tokens fused_moe runs another kernel" in note for note in document.notes)
+    assert any("At 1, 96 tokens fused_moe runs another kernel" in note for note in document.notes)
 
 
 def asked_of(store: Path, tokens: int) -> list[dict[str, int]]:

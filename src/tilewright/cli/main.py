@@ -156,7 +156,10 @@ def invoke(args: list[str] | None = None) -> int:
         return EXIT_BAD_INPUT if "--check" in given else 0
     except UnicodeEncodeError as error:
         # A byte of the command line that is not UTF-8 is a lone surrogate in Python; stores and JSON take none.
-        _say(f"{error.object[:40]!a} is not UTF-8 text; write it in UTF-8.")
+        if debug:
+            raise
+        shown = error.object[max(0, error.start - 20) : error.end + 20]
+        _say(f"{shown!a} is not UTF-8 text; write it in UTF-8.")
         return EXIT_BAD_INPUT
     except RecursionError:
         _say("The input is nested too deeply to be read.")

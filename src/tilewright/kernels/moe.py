@@ -37,12 +37,13 @@ def gpu_of(device: Any) -> Gpu:
 
 
 def _rows_here(rows: int, experts: int, global_experts: int | None) -> int:
-    """Of `rows` routed rows those that fall on `experts` of `global_experts` on average, by which builds are chosen."""
+    """Of `rows` routed rows those that fall on `experts` of `global_experts` on average, by which builds are chosen; at
+    least one."""
     if global_experts is None:
-        return rows
+        return max(1, rows)
     if global_experts < experts:
         raise InputError("global_experts", f"{global_experts} are fewer than the {experts} experts of the weights.")
-    return -(-rows * experts // global_experts)
+    return max(1, -(-rows * experts // global_experts))
 
 
 @on_its_device
@@ -58,7 +59,7 @@ def grouped_gemm(x: Any, weights: PackedWeights, topk_ids: Any, *, global_expert
     torch = torch_module()
     x = _activations(x, weights)
     rows, gpu = int(topk_ids.numel()), gpu_of(x.device)
-    here = max(1, _rows_here(rows, weights.experts, global_experts))
+    here = _rows_here(rows, weights.experts, global_experts)
     build = chosen_build(here, weights.rows, weights.k, weights.experts, gpu)
     copied = arranged_bytes(int(x.shape[0]), weights.k) if isinstance(build, PrefillConfig) else 0
     check_room(torch, x.device, rows, gemm_bytes(rows, weights.width) + copied)
@@ -108,7 +109,7 @@ def fused_moe(
     check_pair(w13, w2)
     x = _activations(x, w13)
     tokens, rows, gpu = int(x.shape[0]), int(topk_ids.numel()), gpu_of(x.device)
-    here = max(1, _rows_here(rows, w13.experts, global_experts))
+    here = _rows_here(rows, w13.experts, global_experts)
     alone = row_by_row(here, w13.experts)
     build = choose(here, w13.experts, gpu)
     arranged = not alone and isinstance(build, PrefillConfig)

@@ -192,7 +192,11 @@ def main() -> None:
     parser.add_argument("--dense", action="store_true", help="torch's grouped_mm in bf16, too")
     options = parser.parse_args()
     try:
-        counts = [int(count) for count in options.tokens.split(",")]
+        words = options.tokens.split(",")
+        wrong = [word for word in words if not word.isdecimal() or int(word) < 1]
+        if wrong:
+            parser.error(f"--tokens: {wrong[0]!r} is no number of tokens; give whole numbers from 1, as in 1,64,4096.")
+        counts = [int(word) for word in words]
         groups = [group for layer in options.layers.split(",") for group in problems(layer, counts)]
     except (ValueError, TilewrightError) as fault:
         parser.error(str(fault))

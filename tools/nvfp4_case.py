@@ -49,7 +49,11 @@ class Problem:
 def problems(layer: str, tokens: list[int]) -> Iterator[list[Problem]]:
     """The two GEMMs of `layer`, MODEL:tpN or MODEL:epN, for each number of tokens."""
     name, _, split = layer.partition(":")
-    tp, ep = (int(split[2:]) if split.startswith(kind) else 1 for kind in ("tp", "ep"))
+    kind, ways = split[:2], split[2:]
+    if kind not in ("tp", "ep") or not ways.isdecimal():
+        msg = f"--layers: {layer!r} is no MODEL:tpN or MODEL:epN, as in GLM-5:tp8."
+        raise ValueError(msg)
+    tp, ep = (int(ways) if kind == each else 1 for each in ("tp", "ep"))
     shards, _ = moe_shard(resolve_model(name), tokens, tp=tp, ep=ep, dtype="nvfp4")
     for matrix in ("w13", "w2"):
         group: list[Problem] = []

@@ -9,6 +9,7 @@ this. Text of any kind is read in time that grows with its length.
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 from typing import Final, TypeAlias
 
 __all__ = ["Node", "documents"]
@@ -86,13 +87,10 @@ class _Reader:
     """Goes through the lines once; `_at` is the line that is next."""
 
     def __init__(self, text: str) -> None:
-        self._lines = ["" if _TEMPLATE.match(line) else line.replace("\t", " ") for line in text.split("\n")]
+        self._written = text.split("\n")
+        self._lines = ["" if _TEMPLATE.match(line) else line.replace("\t", " ") for line in self._written]
         self._text = text
-        self._starts: list[int] = []
-        start = 0
-        for line in text.split("\n"):
-            self._starts.append(start)
-            start += len(line) + 1
+        self._starts = list(accumulate((len(line) + 1 for line in self._written), initial=0))
         self._at = 0
         self._anchors: dict[str, Node] = {}
         self._broken = False
@@ -247,7 +245,7 @@ class _Reader:
         indent = max(parent, 0) + extra if extra else -1
         out: list[str] = []
         while self._at < len(self._lines):
-            line = self._raw(self._at)
+            line = self._written[self._at]  # templates included
             if line.strip():
                 own = _indent(line)
                 indent = own if indent < 0 else indent
@@ -257,12 +255,6 @@ class _Reader:
             self._at += 1
         lines = [line if line.strip() else "" for line in out]
         return (_folded(lines) if folded else "\n".join(lines)).strip("\n")
-
-    def _raw(self, index: int) -> str:
-        """A line as it was written, templates included."""
-        start = self._starts[index]
-        end = self._starts[index + 1] - 1 if index + 1 < len(self._starts) else len(self._text)
-        return self._text[start:end]
 
     def _flow(self, at: int, depth: int) -> tuple[Node, int]:
         """(the node that begins at `at`, where it ends)."""

@@ -16,11 +16,13 @@ from typing import Any
 
 import pytest
 
+from tilewright.stopped import StoppedError
 from tilewright.sweep.free_port import free_port
 from tilewright.sweep.http_client import parse_url
 from tilewright.sweep.load import Target
 from tilewright.sweep.load_own import OwnClient
 from tilewright.sweep.metrics import client_metrics
+from tilewright.sweep.run import _terminable  # pyright: ignore[reportPrivateUsage]
 from tilewright.sweep.space import Load
 
 pytest.importorskip("optuna")
@@ -167,6 +169,28 @@ def test_interrupted_it_stops_its_server_and_says_how_to_go_on(tmp_path: Path, n
     assert rest.strip().splitlines()[-1].endswith("Go on with --resume."), rest
     assert "Traceback" not in rest, rest
     assert left_running(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_inside_a_destructor_is_heard_a_moment_later(number: signal.Signals) -> None:
+    """Python prints what a destructor raises and goes on: the sweep would have run to its end."""
+    hook = sys.unraisablehook
+
+    class Last:
+        def __del__(self) -> None:
+            signal.raise_signal(number)
+
+    def swept() -> None:
+        with _terminable():
+            Last()
+            time.sleep(5)
+
+    try:
+        with pytest.raises(StoppedError) as stopped:
+            swept()
+        assert stopped.value.number == number
+    finally:
+        sys.unraisablehook = hook
 
 
 @contextmanager

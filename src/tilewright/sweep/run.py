@@ -139,6 +139,10 @@ def _headers(question: Question) -> dict[str, str]:
     return {"Authorization": f"Bearer {secret}"}
 
 
+_AGAIN_S = 0.01
+"""Seconds until a signal that was swallowed is sent again: the destructor that it came in has ended by then."""
+
+
 @contextmanager
 def _terminable() -> Generator[None]:
     """SIGTERM and SIGHUP end the sweep as Ctrl-C does, with one sentence. What was ignored before (nohup) stays so."""
@@ -146,12 +150,18 @@ def _terminable() -> Generator[None]:
         yield
         return
 
+    def unraisable(found: sys.UnraisableHookArgs) -> None:
+        # What is interrupted (a loop in the making, a request) complains when it is taken down; it has no news. But a
+        # signal that came inside a destructor has not been heard: it is sent again, a moment later.
+        if isinstance(found.exc_value, StoppedError):
+            threading.Timer(_AGAIN_S, signal.pthread_kill, (main_thread, found.exc_value.number)).start()
+
     def stop(number: int, _frame: object) -> None:
-        # What it interrupts (a loop in the making, a request) complains when it is taken down; it has no news.
-        sys.unraisablehook = lambda _: None
+        sys.unraisablehook = unraisable
         warnings.simplefilter("ignore")
         raise StoppedError(number)
 
+    main_thread = threading.get_ident()
     heard = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
     before = {number: signal.signal(number, stop) for number in heard}
     try:

@@ -138,7 +138,9 @@ def test_the_module_compiles_whole_and_can_be_captured(name: str) -> None:
     with torch.no_grad():
         compiled = torch.compile(layer, fullgraph=True)
         assert torch.equal(compiled(case.x, case.router, case.ids), out)
-        assert torch.equal(compiled(case.x[:9], case.router[:9], case.ids[:9]), out[:9])
+        # Nine tokens run another kernel than all of them: equal to what the layer gives for nine.
+        few = (case.x[:9], case.router[:9], case.ids[:9])
+        assert torch.equal(compiled(*few), layer(*few))
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         again = layer(case.x, case.router, case.ids)

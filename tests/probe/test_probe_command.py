@@ -11,6 +11,9 @@ import pytest
 from fake_nvcc import write_nvcc
 from probe_trees import make_tree
 
+from tilewright.collectives.known import KnownTree
+from tilewright.probe.headers import open_headers
+
 CONFIG = ("--arch", "sm120", "--a", "nvfp4", "--tile", "128x128x128")
 
 
@@ -53,6 +56,20 @@ def test_the_config_takes_the_version_of_the_tree(cli: Any, tools: tuple[str, ..
     result = cli("probe", *CONFIG, *tools, "--cutlass", "4.7.0")
     assert result.code == 2
     assert "'4.7.0' is not in the trees given (they have 4.2.1)" in result.err
+
+
+def test_a_tree_is_the_release_that_has_its_content_whatever_it_reports(
+    cli: Any, tools: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tag 4.1.0 reports 4.0.0: its configs could not be probed, and were held against another release's rules."""
+    fingerprint = open_headers([tools[1]])[0][0].fingerprint
+    known = {fingerprint: KnownTree(fingerprint, "4.1.0", "4.1.0", ("CUTLASS 4.1.0",))}
+    monkeypatch.setattr("tilewright.collectives.known.known_trees", lambda: known)
+    result = cli("probe", *CONFIG, *tools, "--cutlass", "4.1.0", "--json", "-q")
+    assert (result.code, result.json["tools"]["cutlass"]) == (0, "4.1.0")
+    assert (
+        "'4.2.1' is not in the trees given (they have 4.1.0)" in cli("probe", *CONFIG, *tools, "--cutlass", "4.2.1").err
+    )
 
 
 def test_a_stream_answers_every_line_in_order_and_never_stops(cli: Any, tools: tuple[str, ...], tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tilewright.collectives.known import identify
 from tilewright.collectives.roots import CutlassRoot
 from tilewright.collectives.tree import HEADER_SUFFIXES, SourceTree, open_tree
 from tilewright.errors import InputError, ToolError, TreeError, shown
@@ -41,6 +42,7 @@ class Headers:
     include: Path
     """Folder on disk that holds `cutlass/` and `cute/`."""
     version: str
+    """The release with this content; of a tree that is not known, what its version.h says. Tag 4.1.0's says 4.0.0."""
     fingerprint: str
     """Of `tilewright.collectives.fingerprint`: which known tree this is."""
     digest: str
@@ -117,13 +119,15 @@ def _headers(root: CutlassRoot, name: str) -> Headers:
             raise TreeError(
                 "root", f"The CUTLASS {root.version} in {shown(name)} has no {needed}: it is older than 3.0."
             )
+    known = identify(root)
+    version = known.release(root.version) if known is not None else root.version
     return Headers(
         include=_materialise(root.tree, root.include, digest, files),
-        version=root.version,
+        version=version,
         fingerprint=root.fingerprint,
         digest=digest,
         files=names,
-        tags=tag_index(root.version, root.read_text(KERNEL_POLICIES), root.read_text(EPILOGUE_POLICIES)),
+        tags=tag_index(version, root.read_text(KERNEL_POLICIES), root.read_text(EPILOGUE_POLICIES)),
         name=name,
     )
 
@@ -165,10 +169,10 @@ def open_headers(roots: Sequence[str], extensions: str | None = None) -> tuple[l
 
 
 def pick_headers(trees: Sequence[Headers], version: str | None) -> Headers:
-    """The first of `trees` that reports `version`; the first of all where it is None.
+    """The first of `trees` that is `version`; the first of all where it is None.
 
     Raises:
-        InputError: none reports it.
+        InputError: none is.
     """
     if version is None:
         return trees[0]

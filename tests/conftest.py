@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import signal
 from collections.abc import Iterator
 from functools import lru_cache
@@ -14,6 +15,11 @@ import pytest
 
 # A runner that was started in the background ignores Ctrl-C, and every program that a test starts would too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# Programs that tests start run in other folders, where a relative entry (PYTHONPATH=src) names nothing.
+if os.environ.get("PYTHONPATH"):
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        str(Path(entry).absolute()) for entry in os.environ["PYTHONPATH"].split(os.pathsep) if entry
+    )
 
 DATA = Path(__file__).parent / "data"
 REPO = Path(__file__).parent.parent

@@ -41,6 +41,12 @@ def release_of(text: str, field: str = "version") -> tuple[int, ...]:
     return tuple(int(part) for part in found[1].split("."))
 
 
+def release_told(text: str | None) -> tuple[int, ...] | None:
+    """The release number of a tree's version; None where it names none (a checkout that calls itself `dev`)."""
+    found = _LEADING.match(text) if text is not None else None
+    return tuple(int(part) for part in found[1].split(".")) if found is not None else None
+
+
 @lru_cache(maxsize=256)
 def version_key(text: str, field: str = "version") -> Key:
     """`text` as something that compares; raises InputError on what is no version."""

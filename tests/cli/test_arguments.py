@@ -96,6 +96,29 @@ def test_no_example_and_no_usual_line_is_refused() -> None:
     assert misplaced(flags, ["vllm", "a", "b", "c", "--launch", "--tp 8"]) is None
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("layout", "--gpus", "{}"), "Invalid value for '--gpus'"),
+        (("layout", "--gpus={}",), "is not a valid integer"),
+        (("layout", "--goal", "{}"), "is not one of 'throughput', 'latency'"),
+        (("layout", "--{}"), "No such option"),
+        (("layout", "--{}=1"), "No such option"),
+        (("flags", "{}"), "is not one of 'sglang', 'vllm'"),
+        (("results", "{}"), "No such command"),
+        (("{}",), "There is no command"),
+        (("record", "--before", "1", "{}"), "--before takes several values joined by commas"),
+        (("layout", "--gpus", "{}'\n\""), "is not a valid integer"),
+    ],
+)  # fmt: skip
+def test_a_long_word_is_not_repeated_whole(cli: Any, words: tuple[str, ...], said: str) -> None:
+    done = cli(*(word.format("x" * 5000) for word in words))
+    assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
+    assert said in done.err
+    assert len(done.err) < 600
+    assert "x" * 40 in done.err
+
+
 def test_the_help_is_shown_whatever_else_is_there(cli: Any) -> None:
     for words in (("fit", "a", "--help"), ("fit", "-h", "a", "b")):
         done = cli(*words)

@@ -218,6 +218,16 @@ def test_command_shows_changes_uses_and_verdict(tmp_path: Path) -> None:
     assert run(command, [*launch, "python -m sglang.launch_server --fast"]).exit_code == 0
 
 
+@pytest.mark.parametrize("version", ["dev", "1.x", "0.0.0.dev"])
+def test_a_checkout_that_names_no_release_is_advised_on(tmp_path: Path, version: str) -> None:
+    sources = {**_SGLANG_NEW, "sglang/version.py": f'__version__ = "{version}"\n'}
+    asked = ["--advise", "--model", "GLM-5-NVFP4", "--gpu", "rtx-pro-6000-server", "--gpus", "8"]
+    line = ["--launch", "sglang serve --model x --tp-size 8 --cuda-graph-max-bs 9"]
+    done = CliRunner().invoke(command, ["sglang", "--root", str(_tree(tmp_path, sources)), *asked, *line])
+    assert done.exit_code == 0, done.exception
+    assert f"SGLang {version}" in done.stdout
+
+
 @pytest.mark.parametrize(
     "source",
     ["x = (" * 5000, "\0", "class ServerArgs:\n    a: A[int, B] = C\nB = D\nD = B\n", "(" * 200 + ")" * 200, ""],

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tilewright.cli.main import invoke
-from tilewright.errors import UnknownNameError
+from tilewright.errors import InputError, UnknownNameError
 from tilewright.libraries.engine_flags.launch import check_launch
 from tilewright.libraries.engine_flags.snapshots import snapshot, snapshot_versions
 from tilewright.plan.make import make_plan, make_target
@@ -24,6 +24,12 @@ def test_the_nearest_release_that_is_not_newer_is_taken() -> None:
     assert snapshot("vllm", "0.33.0rc1").version == "0.33.0"
     with pytest.raises(UnknownNameError):
         snapshot("llama.cpp")
+
+
+@pytest.mark.parametrize("version", ["1e400", "1,,2", "1..", "0.5.x", "latest", ""])
+def test_what_only_begins_like_a_version_is_refused(version: str) -> None:
+    with pytest.raises(InputError, match=r"no version number.*0\.5\.9"):
+        snapshot("vllm", version)
 
 
 def test_flags_by_release() -> None:

@@ -265,6 +265,9 @@ def test_a_series_is_numbered_and_never_overwritten(tmp_path: Path, capsys: pyte
     [
         (("record", "--change", "x", "--before", "a", "--after", "1"), "no list of numbers"),
         (("record", "--change", "x", "--before", "", "--after", "1"), "no sample"),
+        (("record", "--change", "x", "--before", "1,,2", "--after", "1"), "no list of numbers"),
+        (("record", "--change", "x", "--before", "1", "--after", "1,2,"), "no list of numbers"),
+        (("record", "--change", "x", "--before", ";1", "--after", "1"), "no list of numbers"),
         (("record", "--change", "x", "--before", "1", "--after", "1", "--condition", "moon=full"), "NAME=VALUE"),
         (("record", "--change", "x", "--before", "1", "--after", "1", "--plan", "/none"), "no plan.json"),
         (("record", "--change", "x", "--before", "1", "--after", "nan"), "finite numbers"),

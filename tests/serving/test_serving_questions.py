@@ -120,6 +120,9 @@ def test_an_unknown_backend_is_an_unknown_name() -> None:
         ({"checkpoint": {"format": "nvfp4", "quantized": "experts"}}, "expected a list, not 'experts'."),
         ({"acceptance_length": "x"}, "acceptance_length: expected a number, not 'x'."),
         ({"engine_version": "banana"}, "is no version number"),
+        ({"engine_version": "1e400"}, "'1e400' is no version number"),
+        ({"engine_version": "1,,2"}, "is no version number"),
+        ({"engine_version": "1.."}, "is no version number"),
     ],
 )
 def test_a_refusal_shows_what_stood_there_in_plain_words(change: dict[str, Any], says: str) -> None:

@@ -16,7 +16,7 @@ import click
 from tilewright._version import __version__
 from tilewright.cli.arguments import misplaced
 from tilewright.cli.registry import COMMANDS
-from tilewright.errors import TilewrightError, nearest
+from tilewright.errors import MAX_SHOWN, TilewrightError, nearest, shown
 from tilewright.stopped import STOPPED, StoppedError
 
 EXIT_BAD_INPUT = 2
@@ -91,6 +91,15 @@ def _say(msg: str) -> None:
         print(line.encode("ascii", "backslashreplace").decode(), file=sys.stderr)
 
 
+def _short(msg: str, given: list[str]) -> str:
+    """What click says, with each long word of the user's cut as our own messages cut it: click repeats them whole."""
+    pieces = {piece for word in given for piece in (word, *word.partition("=")[::2])}
+    for piece in sorted(pieces, key=len, reverse=True):
+        if len(piece) > MAX_SHOWN:
+            msg = msg.replace(repr(piece), shown(piece)).replace(piece, shown(piece))
+    return msg
+
+
 def _stopped(error: BaseException) -> int:
     """Say that a signal ended the run; its exit code. click turns Ctrl-C into an Abort of which it is the cause."""
     by = error.__cause__ if isinstance(error, click.Abort) else error
@@ -138,10 +147,10 @@ def invoke(args: list[str] | None = None) -> int:
             return 0
         named = f"tilewright {given[0]}" if given and given[0] in COMMANDS else "tilewright"
         where = error.ctx.command_path if error.ctx else named  # click's option parser raises without its context
-        _say(f"{error.format_message()} (see '{where} --help')")
+        _say(f"{_short(error.format_message(), given)} (see '{where} --help')")
         return EXIT_BAD_INPUT
     except click.ClickException as error:
-        _say(error.format_message())
+        _say(_short(error.format_message(), given))
         return EXIT_BAD_INPUT
     except TilewrightError as error:
         if debug:

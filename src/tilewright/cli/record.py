@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 
 
 def _samples(name: str, text: str) -> list[float]:
+    """The numbers of a list. One that is missing between two commas is refused: a variable of a shell was empty."""
+    if not text.strip():
+        return []
     try:
-        return [float(part) for part in text.replace(";", ",").split(",") if part.strip()]
+        return [float(part) for part in text.replace(";", ",").split(",")]
     except ValueError:
         msg = f"--{name} {shown(text)} is no list of numbers; write for example --{name} 50.4,50.1,50.6."
         raise InputError(name, msg) from None

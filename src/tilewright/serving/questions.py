@@ -11,7 +11,7 @@ import msgspec
 
 from tilewright.cost.asking import check_whole, question_of
 from tilewright.errors import InputError, shown
-from tilewright.versions import release_of
+from tilewright.versions import version_key
 
 __all__ = [
     "MAX_CONCURRENCY",
@@ -135,6 +135,6 @@ def check_serving_question(question: ServingQuestion) -> None:
                 f"not {shown(length)}.",
             )
     if question.engine_version is not None:
-        release_of(question.engine_version, "engine_version")
+        version_key(question.engine_version, "engine_version")
     if question.attention not in (None, "dense", "sparse"):
         raise InputError("attention", f"attention must be dense or sparse, not {shown(question.attention)}.")

@@ -15,7 +15,7 @@ import msgspec
 from tilewright.data.figures import read_packaged
 from tilewright.libraries.engine_flags.model import Flag, FlagSet, Limits
 from tilewright.libraries.engine_flags.reading import number
-from tilewright.versions import release_of
+from tilewright.versions import release_of, release_told
 
 __all__ = ["legal", "limits_of", "outside"]
 
@@ -54,7 +54,8 @@ def limits_of(flags: FlagSet, flag: Flag) -> Limits | None:
     for item in _ranges():
         if item.engine != flags.engine or not set(item.flags).intersection(flag.names):
             continue
-        if item.since is not None and flags.version is not None and release_of(flags.version) < release_of(item.since):
+        here = release_told(flags.version)
+        if item.since is not None and here is not None and here < release_of(item.since):
             continue
         return Limits(
             item.at_least, item.above, item.at_most, item.below, item.stops, item.source, because=item.because

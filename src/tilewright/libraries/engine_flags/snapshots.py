@@ -15,7 +15,7 @@ import msgspec
 
 from tilewright.errors import UnknownNameError
 from tilewright.libraries.engine_flags.model import FlagSet
-from tilewright.versions import release_of
+from tilewright.versions import release_of, version_key
 
 __all__ = ["snapshot", "snapshot_versions"]
 
@@ -55,6 +55,7 @@ def snapshot(engine: str, version: str | None = None) -> FlagSet:
         raise UnknownNameError("engine", engine, ("sglang", "vllm"))
     if version is None:
         return _load(engine, known[-1])
+    version_key(version, "engine_version")  # the whole of it is a version, of which the release number alone counts
     asked = release_of(version, "engine_version")
     fitting = [item for item in known if release_of(item) <= asked]
     return _load(engine, fitting[-1] if fitting else known[0])

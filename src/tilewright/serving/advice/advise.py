@@ -31,7 +31,7 @@ from tilewright.serving.layout import CONCURRENCIES, MAX_LAYOUT_GPUS, layouts_of
 from tilewright.serving.memory import layout_name
 from tilewright.serving.questions import MAX_CONCURRENCY, MAX_CONTEXT, DecodeQuestion
 from tilewright.serving.scenario import KV_NAMES, Scenario, moe_family, scenario_of
-from tilewright.versions import release_of
+from tilewright.versions import release_told, version_key
 
 __all__ = ["AdviceQuestion", "advise", "advise_state", "load_of", "present_state"]
 
@@ -117,7 +117,7 @@ def _base(question: AdviceQuestion, flags: FlagSet, present: Present | None) -> 
     version = flags.version
     if version is not None:
         try:
-            release_of(version)
+            version_key(version)
         except InputError:
             version = None
     common: dict[str, Any] = {
@@ -210,8 +210,8 @@ def present_state(scenario: Scenario, flags: FlagSet, present: Present | None, f
 
 def with_capped_graphs(state: State, flags: FlagSet) -> State:
     """SGLang's default graphs end at the limit of requests, from the release on that was read to do so."""
-    version = flags.version
-    new = version is None or release_of(version) >= _CAPS_GRAPHS
+    release = release_told(flags.version)
+    new = release is None or release >= _CAPS_GRAPHS
     if flags.engine != "sglang" or not new or state.cap is None:
         return state
     return replace(

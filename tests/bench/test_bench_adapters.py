@@ -15,8 +15,7 @@ import pytest
 
 from tilewright.bench.backends import backend
 from tilewright.bench.backends.base import UnsupportedError, accepted, answers_checked, entry
-from tilewright.bench.job import Job
-from tilewright.bench.problem import GemmProblem, MoeProblem, Problem, as_dict, kind_of
+from tilewright.bench.problem import GemmProblem, MoeProblem, Problem, kind_of
 
 CALLS = json.loads((Path(__file__).parents[1] / "data" / "bench_calls.json").read_text())
 GEMM, LAYER = {"m": 5, "n": 128, "k": 256}, {"tokens": 7, "hidden": 64, "inter": 32, "experts": 4, "topk": 2}
@@ -87,6 +86,19 @@ def test_a_gpu_without_the_instructions_is_named(dtype: str, reach: Any) -> None
     call = stand_in(["a", "b", "a_descale", "b_descale", "alpha", "out_dtype"], "mm")
     with pytest.raises(UnsupportedError, match=r"needs compute capability 10\.0, this GPU has 9\.0"):
         reach("flashinfer", GemmProblem(**GEMM, dtype=dtype), call, hopper)
+
+
+def test_a_call_that_tells_which_gpus_it_has_kernels_for_is_believed(reach: Any) -> None:
+    """mm_bf16 took Blackwell alone in 0.6.2, and takes Hopper in 0.6.14."""
+    hopper = SimpleNamespace(bfloat16="bf16", cuda=SimpleNamespace(get_device_capability=lambda: (9, 0)))
+    problem = GemmProblem(**GEMM, dtype="bf16")
+    call = stand_in(["a", "b"], "mm_bf16")
+    call.is_compute_capability_supported = lambda number: number == 100
+    with pytest.raises(UnsupportedError, match=r"mm_bf16 has no kernel for compute capability 9\.0 in this release"):
+        reach("flashinfer", problem, call, hopper)
+    call.is_compute_capability_supported = lambda number: number == 90
+    with pytest.raises(ReachedError):
+        reach("flashinfer", problem, call, hopper)
 
 
 def test_a_call_is_looked_for_in_every_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,21 +343,6 @@ def test_marlin_is_called_as_every_release_that_repacks_nvfp4_for_it_takes_it(re
             reach(*MARLIN[::2], call)
 
 
-def test_deep_gemm_says_where_it_has_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tilewright.bench.backends import deep_gemm
-
-    def nowhere(*_: Any) -> None:
-        raise RuntimeError("Assertion error (csrc/apis/gemm.hpp:120): Unsupported architecture or scaling factor types")
-
-    def broken(*_: Any) -> None:
-        raise RuntimeError("CUDA error")
-
-    with pytest.raises(UnsupportedError, match="no kernel for this GPU"):
-        deep_gemm._told(nowhere)()
-    with pytest.raises(RuntimeError, match="CUDA error"):
-        deep_gemm._told(broken)()
-
-
 def test_sglang_is_given_a_group_of_one_where_it_asks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
     from tilewright.bench.backends import sglang
 
@@ -357,21 +354,6 @@ def test_sglang_is_given_a_group_of_one_where_it_asks_for_one(monkeypatch: pytes
     monkeypatch.setattr(sglang, "entry", lambda _, place: places[place.partition(":")[2]])
     sglang.configure.__wrapped__()
     assert given["tp_group"].world_size == 1
-
-
-def test_a_release_without_the_call_is_refused_and_the_process_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tilewright.bench import work
-
-    def unsupported(*_: Any) -> None:
-        raise UnsupportedError("vllm 0.1 has no fused_experts")
-
-    monkeypatch.setattr(work, "measure", unsupported)
-    monkeypatch.setattr(work, "versions", lambda *_: {"torch": "2.11.0"})
-    problem = MoeProblem(**LAYER, dtype="bf16")
-    outcome = work.attempt(Job(backend="vllm", kind="moe", problem=as_dict(problem)), SimpleNamespace())
-    assert outcome.status == "refused"
-    assert outcome.note == "vllm 0.1 has no fused_experts"
-    assert not outcome.fatal
 
 
 def test_cublaslts_nvfp4_gets_what_torchs_scaled_mm_takes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,8 @@ from tilewright.bench.reference import E2M1, E4M3_MOST
 
 PACKAGE: Final = "flashinfer-python"
 BLACKWELL: Final = (10, 0)
+NOT_HERE: Final = "BackendSupportedError"
+"""What its calls raise where none of their backends takes the arguments (flashinfer/utils.py)."""
 _LONG: Final = 8
 """cutlass_fused_moe takes packed FP4 weights as int64: 16 codes each."""
 
@@ -44,14 +46,36 @@ def _call(name: str) -> Any:
     return entry(PACKAGE, f"flashinfer:{name}", f"flashinfer.gemm:{name}", f"flashinfer.fused_moe:{name}")
 
 
+def able(call: Any, capability: Capability, what: str) -> None:
+    """Raises UnsupportedError where `call` has no kernel for such a GPU. Releases tell it of each call: mm_bf16 was for
+    Blackwell alone in 0.6.2, and takes cuDNN's and other kernels on Hopper in 0.6.14. One that does not tell is taken
+    to be for Blackwell."""
+    tells = getattr(call, "is_compute_capability_supported", None)
+    if tells is None:
+        needs(capability, BLACKWELL, what)
+    elif not tells(10 * capability[0] + capability[1]):
+        msg = f"{what} has no kernel for compute capability {capability[0]}.{capability[1]} in this release"
+        raise UnsupportedError(msg)
+
+
 def tuned(call: Any) -> bool:
-    """Let FlashInfer's autotuner try its tactics on `call`, which later calls of these sizes take; whether it could."""
+    """Let FlashInfer's autotuner try its tactics on `call`, which later calls of these sizes take; whether it could.
+
+    Raises:
+        UnsupportedError: none of its kernels takes this problem here.
+    """
     try:
         autotune = entry(PACKAGE, "flashinfer:autotune", "flashinfer.autotuner:autotune")
     except UnsupportedError:
         return False
-    with autotune(True):
-        call()
+    try:
+        with autotune(True):
+            call()
+    except Exception as error:
+        if type(error).__name__ != NOT_HERE:
+            raise
+        msg = f"no kernel of this release takes this problem on this GPU ({error})"
+        raise UnsupportedError(msg) from None
     return True
 
 
@@ -59,8 +83,8 @@ def _gemm(problem: GemmProblem, torch: Any, copies: int) -> Prepared:
     capability = torch.cuda.get_device_capability()
     out_dtype = torch.bfloat16
     if problem.dtype == "bf16":
-        needs(capability, BLACKWELL, "FlashInfer's mm_bf16")
         call = _call("mm_bf16")
+        able(call, capability, "FlashInfer's mm_bf16")
         more = accepted(call, PACKAGE, ("a", "b"), {"backend": "auto"})
         o = gemm_operands(torch, problem, "cuda")
         calls = [lambda w=w: call(a=o.x, b=w.t(), **more) for w in copied(o.w, copies)]
@@ -75,8 +99,8 @@ def _gemm(problem: GemmProblem, torch: Any, copies: int) -> Prepared:
         calls = [lambda w=w: call(A=o.x[None], B=w[None].transpose(1, 2), **scales)[0] for w in copied(o.w, copies)]
         config = {"call": "bmm_fp8", "tuned": tuned(calls[0])}
         return Prepared(calls, answers_checked(calls, lambda: gemm_answer(torch, o), torch), config)
-    needs(capability, BLACKWELL, "FlashInfer's mm_fp4")
     call = _call("mm_fp4")
+    able(call, capability, "FlashInfer's mm_fp4")
     names = ("a", "b", "a_descale", "b_descale", "alpha", "out_dtype")
     more = accepted(call, PACKAGE, names, {"backend": "cutlass"})
     o = gemm_operands(torch, problem, "cuda")

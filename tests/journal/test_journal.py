@@ -7,13 +7,14 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.cli.main import invoke
 from tilewright.errors import InputError
-from tilewright.journal import Experiment, Journal, judge
+from tilewright.journal import Experiment, Journal, Recorded, judge
 from tilewright.journal.journal import standing
 from tilewright.journal.learn import learn, same_conditions
 from tilewright.plan.finding import Plan
@@ -116,6 +117,11 @@ def test_what_cannot_be_is_refused(store: Path, change: dict[str, Any], field: s
 # --- what samples say
 
 
+def replace(item: Recorded, conditions: dict[str, str | int]) -> Recorded:
+    experiment = msgspec.structs.replace(item.experiment, conditions=conditions)
+    return msgspec.structs.replace(item, experiment=experiment)
+
+
 def test_a_gain_beyond_the_spread_is_one_and_noise_is_not() -> None:
     clear = judge(tried())
     assert (clear.gain_pct, clear.apart, clear.suggests) == (pytest.approx(28.1, abs=0.1), True, "kept")
@@ -125,6 +131,45 @@ def test_a_gain_beyond_the_spread_is_one_and_noise_is_not() -> None:
     faster = judge(tried(better="lower", before=[20.0, 20.1], after=[10.0, 10.1]))
     assert (faster.gain_pct, faster.suggests) == (pytest.approx(99.5, abs=0.5), "kept")
     assert judge(tried(before=[0.0, 0.0], after=[1.0, 1.1])).gain_pct is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said", "gain"),
+    [
+        ("1.5,1.5", "3.5,3.5", "TTFT s 1.5 -> 3.5 (+133.3 %, worse: lower is better), reverted", -57.1),
+        ("3,3.2", "1.55,1.55", "TTFT s 3.1 -> 1.55 (-50.0 %, better: lower is better), kept", 100),
+        ("3", "3", "TTFT s 3 -> 3 (+0.0 %), inconclusive", 0),
+    ],
+)
+def test_a_percentage_of_a_latency_is_of_the_latency(
+    store: Path, capsys: pytest.CaptureFixture[str], before: str, after: str, said: str, gain: float
+) -> None:
+    record = [
+        "record",
+        "--change",
+        "x",
+        "--metric",
+        "TTFT s",
+        "--lower-is-better",
+        "--before",
+        before,
+        "--after",
+        after,
+    ]
+    code, out, _ = run(capsys, *record)
+    assert (code, said in out) == (0, True), out
+    told = said.partition("(")[2].partition("%")[0]
+    assert told in run(capsys, "journal")[1]
+    (entry,) = json.loads(run(capsys, "journal", "--json")[1])["entries"]
+    assert entry["judgement"]["gain_pct"] == pytest.approx(gain, abs=0.05)
+    with Journal.read(store) as journal:
+        (row,) = learn([], [], [replace(journal.entries()[0], HERE)], HERE).tried
+    assert row["gave"].startswith(told)
+
+
+def test_a_change_that_is_no_number_is_none() -> None:
+    said = judge(tried(before=[1e-300], after=[1e300]))
+    assert (said.change_pct, said.gain_pct) == (None, None)
 
 
 @given(

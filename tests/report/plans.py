@@ -23,12 +23,14 @@ OVERFLOW = {
 TRIED = [
     {
         "id": 1, "at": "2026-03-01T10:00:00Z", "finding": "more_requests", "change": "--max-running-requests 64",
-        "metric": "decode tok/s", "before": 427.4, "after": 547.1, "gain_pct": 28.0, "spread_pct": 0.4,
+        "metric": "decode tok/s", "before": 427.4, "after": 547.1, "gain_pct": 28.0,
+        "gave": "+28.0 %", "change_pct": 28.0, "better": "higher", "spread_pct": 0.4,
         "verdict": "kept", "same_conditions": True, "note": "",
     },
     {
         "id": 2, "at": "2026-03-02T10:00:00Z", "finding": "", "change": "NCCL_MIN_NCHANNELS=8",
-        "metric": "decode tok/s", "before": 547.1, "after": 540.0, "gain_pct": -1.3, "spread_pct": 2.1,
+        "metric": "decode tok/s", "before": 547.1, "after": 540.0, "gain_pct": -1.3,
+        "gave": "-1.3 %", "change_pct": -1.3, "better": "higher", "spread_pct": 2.1,
         "verdict": "reverted", "same_conditions": False, "note": "within the noise",
     },
 ]  # fmt: skip

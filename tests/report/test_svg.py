@@ -137,13 +137,28 @@ def test_the_roofline_has_every_gemm_on_its_roof() -> None:
     assert _wide(band) == pytest.approx(slope * math.log(end / start), abs=0.02)
 
 
+def test_a_latency_that_falls_is_drawn_to_the_better_side() -> None:
+    row = {**document()["baseline"]["tried"][0], "better": "lower", "gave": "-50.0 %, better: lower is better"}
+    better, worse = (tried_chart([{**row, "change_pct": change}], "j") for change in (-50.0, 50.0))
+    assert better is not None
+    assert "-50.0 %, better, kept" in better.svg
+    higher = tried_chart([{**row, "better": "higher", "change_pct": 50.0}], "j")
+
+    def bars(chart: Any) -> list[dict[str, str]]:
+        return [bar.attrib for _, bar in _marks(chart, "rect", "c2")]
+
+    assert len(bars(better)) == 1
+    assert bars(better) == bars(higher)
+    assert bars(better) != bars(worse)
+
+
 def test_charts_need_figures() -> None:
     base = document()["baseline"]
     unknown = [{**item, "peak_tflops": None} for item in base["series"]["roofline"]]
     assert roofline_chart(unknown, None, "r") is None
     assert decode_chart([], "d") is None
     assert throughput_chart([], "TP8", [], "t") is None
-    assert tried_chart([{**base["tried"][0], "gain_pct": None}], "j") is None
+    assert tried_chart([{**base["tried"][0], "change_pct": None}], "j") is None
     dense = [{**item, "points": [{**p, "band": None} for p in item["points"]]} for item in base["series"]["roofline"]]
     assert expert_rows_chart(dense, base["moe_gemms"], "e") is None
 

@@ -71,11 +71,11 @@ def command(
 
 
 def _gave(entry: Entry) -> str:
+    from tilewright.journal.judge import gave
+
     said = entry.judgement
-    if said.gain_pct is None:
-        return ""
     noise = f" +-{said.spread_pct:.1f}" if said.spread_pct is not None else ""
-    return f"{said.gain_pct:+.1f} %{noise}"
+    return gave(said, entry.entry.experiment.better, noise)
 
 
 def _verdict(entry: Entry) -> str:

@@ -125,6 +125,7 @@ def command(
     from tilewright.journal import Experiment, Journal, judge
     from tilewright.journal.documents import RecordDocument
     from tilewright.journal.experiment import check
+    from tilewright.journal.judge import gave
     from tilewright.journal.plan_head import read_plan
     from tilewright.store import default_path
 
@@ -155,8 +156,9 @@ def command(
     if as_json:
         output.document(RecordDocument(store=where, entry=entry, judgement=said))
         return
-    gain = "" if said.gain_pct is None else f" ({said.gain_pct:+.1f} %)"
-    output.line(f"Entry {entry.id}: {metric} {said.before:g} -> {said.after:g}{gain}, {final}.")
+    change = gave(said, experiment.better)
+    told = f" ({change})" if change else ""
+    output.line(f"Entry {entry.id}: {metric} {said.before:g} -> {said.after:g}{told}, {final}.")
     if not said.apart:
         output.line("The samples of both sides overlap: this may be noise.")
     elif said.suggests == "inconclusive":

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tilewright.journal.experiment import CONDITIONS, Recorded
-from tilewright.journal.judge import judge
+from tilewright.journal.judge import gave, judge
 from tilewright.plan.finding import Draft, Evidence, Gain, Rejected
 
 DOUBT: Final = 0.5
@@ -43,11 +43,12 @@ def _alike(known: dict[str, Any], target: dict[str, Any]) -> bool:
 def said(item: Recorded) -> str:
     """An experiment's outcome in one sentence."""
     what = judge(item.experiment)
-    change = "" if what.gain_pct is None else f" ({what.gain_pct:+.1f} %)"
+    change = gave(what, item.experiment.better)
+    told = f" ({change})" if change else ""
     noise = "" if what.apart else ", within the spread"
     note = f" {item.experiment.note.strip()}" if item.experiment.note.strip() else ""
     return (
-        f"{item.experiment.at[:10]}: {item.experiment.metric} {what.before:g} -> {what.after:g}{change}{noise}, "
+        f"{item.experiment.at[:10]}: {item.experiment.metric} {what.before:g} -> {what.after:g}{told}{noise}, "
         f"{item.experiment.verdict}.{note}"
     )
 
@@ -99,6 +100,9 @@ def _row(item: Recorded, same: bool) -> dict[str, Any]:
         "metric": item.experiment.metric,
         "before": what.before,
         "after": what.after,
+        "better": item.experiment.better,
+        "gave": gave(what, item.experiment.better),
+        "change_pct": None if what.change_pct is None else round(what.change_pct, 1),
         "gain_pct": None if what.gain_pct is None else round(what.gain_pct, 1),
         "spread_pct": None if what.spread_pct is None else round(what.spread_pct, 1),
         "verdict": item.experiment.verdict,

@@ -112,7 +112,33 @@ def test_ptxas_writes_its_figures_in_hex() -> None:
 
 
 def test_known_needs_have_a_source() -> None:
-    assert all(item.text and item.source.startswith("https://") for item in needs())
+    sources = ("https://", "a public report of ")
+    assert all(item.text and item.source.startswith(sources) for item in needs())
+
+
+@pytest.mark.parametrize(
+    ("limit", "says", "not_said"),
+    [(101376, "num_stages = 1 it takes 83,968", "V100"), (98304, "BLOCK_N = 16", "83,968")],
+)
+def test_a_known_need_is_that_of_the_gpu_with_this_limit(limit: int, says: str, not_said: str) -> None:
+    """Both GPUs' MLA decode asks for 102,400 bytes; what helps on one changes nothing on the other."""
+    line = f"OutOfResources: out of resource: shared memory, Required: 102400, Hardware limit: {limit}."
+    text = " ".join(one(read(line), "triton_out_of_resources").arithmetic)
+    assert says in text
+    assert not_said not in text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Got cutlass error: Error Internal at: 550",
+        "terminate called: cutlass::Status::kErrorInternal in initialize()",
+        "[FP4 gemm Runner] Failed to initialize cutlass FP4 gemm on sm120. Error: Error Internal",
+        "RuntimeError: Error Internal",
+    ],
+)
+def test_every_way_of_saying_error_internal_is_known(line: str) -> None:
+    assert [item.id for item in read(line).findings] == ["cutlass_error_internal"]
 
 
 # --- grouping, order, unknown

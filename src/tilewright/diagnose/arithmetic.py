@@ -118,7 +118,7 @@ def _triton(hit: Hit) -> list[str]:
         need, limit = _figure(figures, "need"), _figure(figures, "limit")
         if need is not None and limit is not None:
             lines += [_over(need, limit), *explain_bytes(need, limit)]
-            lines += [f"{item.text} ({item.source})" for item in needs() if item.need == need]
+            lines += [f"{item.text} ({item.source})" for item in needs() if (item.need, item.limit) == (need, limit)]
     return lines
 
 

@@ -43,9 +43,11 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Need(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A count of bytes that a public report explains."""
+    """A count of bytes that a public report explains; `limit`: what a block of the GPU there may have. The same count
+    against another limit is another kernel, with another way out."""
 
     need: int
+    limit: int
     text: str
     source: str
 

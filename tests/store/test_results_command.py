@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tilewright.cli.main import invoke
+from tilewright.report.results_text import configs_told
 from tilewright.report.schema import checker
 from tilewright.store import Result, Store
 
@@ -67,6 +68,30 @@ def test_compare(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert row["ratio"] == {"ours": pytest.approx(0.8)}
     assert row["apart"] == {"ours": True}
     assert "0.800x the time" in run(capsys, "compare", "--baseline", "humming")[1]
+
+
+def test_configs_are_compared_in_words_that_tell_them_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "configs.sqlite"
+    common: dict[str, Any] = {"kind": "moe", "backend": "triton", "at": "2026-12-02T13:00:00Z", "status": "ok"}
+    configs: list[dict[str, Any]] = [
+        {"block_n": 64, "block_m": 16},
+        {"block_n": 64, "block_m": 32, "kernel": "k" * 500},
+        {},
+    ]
+    with Store.append_to(path) as store:
+        store.append(Result(**common, time_s=1e-6 * (n + 1), config=config) for n, config in enumerate(configs))
+    code, out, _ = run(capsys, "compare", "--by", "config", "--store", str(path))
+    assert code == 0
+    lines = {line.split("  ")[-1].strip(): line.split()[0] for line in out.splitlines()[2:] if line}
+    cut = f"block_n=64 block_m=32 kernel={'k' * 48}..."
+    assert set(lines) == {"block_n=64 block_m=16", cut, "(no config)"}
+    key = lines[cut]
+    assert f"{key}  2.00" in run(capsys, "compare", "--by", "config", "--store", str(path), "--baseline", key)[1]
+
+
+def test_what_configs_share_is_left_out() -> None:
+    assert configs_told([{"a": 1, "b": 2}, {"a": 1, "b": 3}]) == ["b=2", "b=3"]
+    assert configs_told([{"a": 1}, {"a": 1, "b": 3}]) == ["(what all the others have)", "b=3"]
 
 
 def test_a_gpu_is_found_by_any_of_its_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -187,10 +187,11 @@ def _line(item: Stored) -> list[str]:
     show_default=True,
     help="What is set beside each other.",
 )
-@click.option("--baseline", metavar="NAME", help="The group that the others are compared with.")
+@click.option("--baseline", metavar="NAME", help="The group that the others are compared with (its key, of configs).")
 @output_options
 def compare_(by: Any, baseline: str | None, as_json: bool, quiet: bool, **chosen: Any) -> None:
     """Results of the same problem beside each other: each group's best config, and whether they differ for certain."""
+    from tilewright.report.results_text import configs_told
     from tilewright.store import Store, compare
 
     path, query = _query(chosen)
@@ -216,7 +217,12 @@ def compare_(by: Any, baseline: str | None, as_json: bool, quiet: bool, **chosen
             ]
             for cell in row.cells
         ]
-        output.table([by, "us", "spread", "runs", f"against {row.reference}", "marks"], rows, right=[1, 2, 3])
+        columns = [by, "us", "spread", "runs", f"against {row.reference}", "marks"]
+        if by == "config":  # a group's name is then a hash, which --baseline takes and which says nothing
+            told = configs_told([cell.config for cell in row.cells])
+            columns = ["key", "us", "spread", "runs", "against the first", "marks", "config, as far as they differ"]
+            rows = [[*line, config] for line, config in zip(rows, told, strict=True)]
+        output.table(columns, rows, right=[1, 2, 3])
         output.line()
     if comparison.left_out:
         output.note(f"{comparison.left_out} results without a time or with a wrong answer were left out.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -126,3 +127,11 @@ def test_requests_are_fewer_with_drafts_and_said_to_be() -> None:
     """As many as 'flags --advise' lets run while it drafts."""
     item = by_id(plan_of(engine_version="0.5.23"))["more_requests"]
     assert any("With multi-token prediction on" in evidence.text for evidence in item.evidence)
+
+
+def test_how_many_requests_is_said_with_their_length() -> None:
+    """`layout` counts others, at the context that it was asked for: a number alone could not be told from its."""
+    item = by_id(plan_of(engine_version="0.5.23"))["more_requests"]
+    told = re.fullmatch(r"Let up to (\d+) requests of ([\d,]+) tokens each run together", item.title)
+    assert told is not None
+    assert any(f"requests of {told[2]} tokens." in evidence.text for evidence in item.evidence)

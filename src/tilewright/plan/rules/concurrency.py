@@ -34,7 +34,7 @@ def run(target: Target) -> Iterator[Outcome]:
     text = ", ".join(f"{tok:,.1f} at {requests}" for requests, tok in sorted(rows.items()))
     yield Draft(
         id="more_requests",
-        title=f"Let up to {value} requests run together",
+        title=f"Let up to {value} requests of {CONTEXT:,} tokens each run together",
         layer="runtime",
         evidence=[
             Evidence(

@@ -57,8 +57,9 @@ def curve(rows: Any) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def table(folder: Path) -> tuple[Any, str] | None:
-    """Half-precision rows of a library's table, from CUDA graphs where those were timed, and its version."""
+def tables(folder: Path) -> tuple[str, list[tuple[str, Any]]] | None:
+    """The version of a library's table, and its half-precision rows by how they were launched: "" from CUDA graphs, as
+    servers do (or in the only way that was timed), "_eager" without."""
     paths = sorted(str(path) for path in folder.glob("*/*_perf.parquet") if "a2a" not in str(path))
     if not paths:
         return None
@@ -66,8 +67,10 @@ def table(folder: Path) -> tuple[Any, str] | None:
     path = Path((preferred or paths)[-1])
     rows = pd.read_parquet(path)
     rows = rows[rows["nccl_dtype" if "nccl_dtype" in rows else "allreduce_dtype"].isin(["half", "bfloat16"])]
-    graphs = [name for name in rows.kernel_source.unique() if "graph" in name]
-    return (rows[rows.kernel_source.isin(graphs)] if graphs else rows), path.parent.name
+    graphs = rows.kernel_source.str.contains("graph")
+    if not graphs.any():
+        return path.parent.name, [("", rows)]
+    return path.parent.name, [("", rows[graphs]), ("_eager", rows[rows.kernel_source.str.contains("eager")])]
 
 
 def main(unpacked: str, out: str = str(OUT)) -> None:
@@ -76,17 +79,20 @@ def main(unpacked: str, out: str = str(OUT)) -> None:
     for system in SYSTEMS:
         key = resolve_gpu(system).key
         for library, backend in LIBRARIES:
-            found = table(root / system / "comm" / library)
+            found = tables(root / system / "comm" / library)
             if found is None:
                 continue
-            rows, version = found
-            for (name, gpus), part in rows.groupby(["op_name", "num_gpus"]):
+            version, ways = found
+            groups = [(way, *group) for way, rows in ways for group in rows.groupby(["op_name", "num_gpus"])]
+            for way, (name, gpus), part in groups:
                 fitted = curve(part) if gpus in GPUS else None
                 if fitted is None:
                     continue
                 points = {item: fitted.pop(item) for item in ("bytes", "us")}
-                head = {"gpu": key, "backend": backend, "collective": name.replace("allreduce", "all_reduce")}
-                curves.append({**head, "gpus": int(gpus), **fitted, "source": f"{library} {version}", **points})
+                collective = name.replace("allreduce", "all_reduce")
+                head = {"gpu": key, "backend": backend + way, "collective": collective, "gpus": int(gpus)}
+                source = f"{library} {version}{way.replace('_', ', ')}"
+                curves.append({**head, **fitted, "source": source, **points})
     lines = ",\n".join(json.dumps(item, separators=(",", ":")) for item in curves)
     text = '{"notice":' + json.dumps(NOTICE) + ',\n"curves":[\n' + lines + "\n]}\n"
     Path(out).write_text(text, encoding="utf-8")

@@ -34,8 +34,12 @@ _USUAL: Final = "nccl"
 _ALIASES: Final = {
     "nccl": "nccl", "custom": "vllm_custom", "vllm": "vllm_custom", "custom_allreduce": "vllm_custom",
     "vllm_custom": "vllm_custom", "sglang": "sglang_custom", "sglang_custom": "sglang_custom", "trtllm": "trtllm",
-    "flashinfer": "trtllm",
+    "flashinfer": "trtllm", "vllm_custom_graph": "vllm_custom", "vllm_custom_eager": "vllm_custom_eager",
+    "sglang_custom_eager": "sglang_custom_eager", "sglang_customallreduce_graph": "sglang_custom",
+    "sglang_customallreduce_eager": "sglang_custom_eager",
 }  # fmt: skip
+"""What `predict` calls a library's all-reduce, and the tables' own names of it (aiconfigurator, kernel_source). Those of
+engines are launched by CUDA graphs, as servers do; `_eager` ones are not, and take a launch longer."""
 
 Curve = dict[str, Any]
 

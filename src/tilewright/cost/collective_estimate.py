@@ -39,7 +39,7 @@ _ALIASES: Final = {
     "sglang_customallreduce_eager": "sglang_custom_eager",
 }  # fmt: skip
 """What `predict` calls a library's all-reduce, and the tables' own names of it (aiconfigurator, kernel_source). Those of
-engines are launched by CUDA graphs, as servers do; `_eager` ones are not, and take a launch longer."""
+engines are launched by CUDA graphs, as servers do; `_eager` ones are not: a launch longer."""
 
 Curve = dict[str, Any]
 

@@ -38,8 +38,8 @@ _ALIASES: Final = {
     "sglang_custom_eager": "sglang_custom_eager", "sglang_customallreduce_graph": "sglang_custom",
     "sglang_customallreduce_eager": "sglang_custom_eager",
 }  # fmt: skip
-"""What `predict` calls a library's all-reduce, and the tables' own names of it (aiconfigurator, kernel_source). Those of
-engines are launched by CUDA graphs, as servers do; `_eager` ones are not: a launch longer."""
+"""What `predict` calls a library's all-reduce, and the tables' own names of it (aiconfigurator, kernel_source). The
+engines' are launched by CUDA graphs, as servers do; those of `_eager` are not, which takes a launch longer."""
 
 Curve = dict[str, Any]
 

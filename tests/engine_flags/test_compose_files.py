@@ -115,7 +115,7 @@ def test_variables_with_a_value_are_read(given: str) -> None:
     text = f"{IMAGE}    environment:{given}    command: --model m --port $$P --max-num-seqs ${{N:-8}}\n"
     made = take_apart(text)
     assert made.environment == {"A": "1", "B": "x y"}
-    assert made.words[2:] == ["--port", "$P", "--max-num-seqs", "${N:-8}"]
+    assert made.words[2:] == ["--port", "$P", "--max-num-seqs", "8"]
 
 
 def test_a_file_of_several_servers_says_so() -> None:

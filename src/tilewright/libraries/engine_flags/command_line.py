@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tilewright.errors import InputError
-from tilewright.libraries.engine_flags.compose import from_yaml, one_line
+from tilewright.libraries.engine_flags.compose import Kept, from_yaml, one_line
+from tilewright.libraries.engine_flags.interpolate import of_shell
 
 __all__ = ["MAX_COMMAND", "LaunchWords", "split_command", "take_apart"]
 
@@ -47,8 +48,8 @@ class LaunchWords:
     program: list[str] = field(default_factory=lambda: list[str]())
     server: bool = True
     """Whether the program is one that starts a server (or cannot be told: a container's own)."""
-    others: int = 0
-    """Further services of a Compose or Kubernetes file that start a server."""
+    kept: Kept | None = None
+    """The Compose or Kubernetes file that the command was taken from."""
 
 
 def take_apart(command: str, *, nested: int = 0) -> LaunchWords:
@@ -77,16 +78,18 @@ def take_apart(command: str, *, nested: int = 0) -> LaunchWords:
         words, more = _before(words)
         environment |= more
     if len(words) > 2 and words[0] in _SHELLS and words[1].startswith("-") and words[1].endswith("c") and nested < 2:
-        inner = take_apart(words[2], nested=nested + 1)
+        open_ = kept.filled.unknown if kept is not None else ()  # Compose fills those, before there is a shell
+        known = {name: value for name, value in environment.items() if name not in open_ and "$" not in value}
+        inner = take_apart(of_shell(words[2], known).text, nested=nested + 1)
         environment |= inner.environment
-        return LaunchWords(inner.words, environment, inner.program, inner.server, kept.others if kept else 0)
+        return LaunchWords(inner.words, environment, inner.program, inner.server, kept)
     start, server = _program_end(words)
     if image and not server:
         # The image starts its own program: flags follow, or (vllm/vllm-openai) the model and flags.
         server = start == 0 or (start == 1 and "vllm" in image)
     elif not words and kept is not None:
         server = True
-    return LaunchWords(words[start:], environment, words[:start], server, kept.others if kept else 0)
+    return LaunchWords(words[start:], environment, words[:start], server, kept)
 
 
 def split_command(command: str) -> list[str]:

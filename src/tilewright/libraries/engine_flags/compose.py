@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from tilewright.libraries.engine_flags.interpolate import Filled, of_compose, of_kubernetes
 from tilewright.libraries.engine_flags.yaml_text import Node, documents
 
 __all__ = ["Kept", "from_yaml", "one_line"]
@@ -32,6 +33,10 @@ class Kept(NamedTuple):
     """As a shell writes it, variables before it."""
     others: int
     """Further commands in the file that start a server."""
+    filled: Filled
+    """The variables of the command that Compose fills in."""
+    elsewhere: tuple[str, ...]
+    """Files that set more variables (`env_file`), and other places that do (`envFrom`)."""
 
 
 def one_line(command: str) -> str:
@@ -115,18 +120,42 @@ def _settings(value: Node) -> Iterator[tuple[str, str]]:
                 yield from _settings(item)
 
 
-def _command(container: dict[str, Node], compose: bool) -> str:
+def _filled(value: Node, found: Filled) -> Node:
+    """A command as Compose fills it in; what it found on the way goes to `found`."""
+    if isinstance(value, list):
+        return [_filled(item, found) if isinstance(item, str) else item for item in value]
+    if not isinstance(value, str):
+        return value
+    made = of_compose(value)
+    found.add(made)
+    return made.text
+
+
+def _elsewhere(container: dict[str, Node]) -> tuple[str, ...]:
+    """What else sets variables of a container: the names of `env_file`, `envFrom`."""
+    value = container.get("env_file")
+    items = value if isinstance(value, list) else [value]
+    paths = [item.get("path") if isinstance(item, dict) else item for item in items]
+    found = [f"env_file {path}" for path in paths if isinstance(path, str) and path]
+    return (*found, "envFrom") if container.get("envFrom") else tuple(found)
+
+
+def _command(container: dict[str, Node], compose: bool, found: Filled) -> str:
     """The command of one service or container; a text whose quotes do not close stands as it is."""
+    texts = [_filled(container.get(key), found) if compose else container.get(key) for key in _COMMANDS]
     try:
-        words = [word for key in _COMMANDS for word in _words(container.get(key))]
+        words = [word for text in texts for word in _words(text)]
     except ValueError:
-        return " ".join(text for key in _COMMANDS if isinstance(text := container.get(key), str))
-    settings = [item for key in ("environment", "env") for item in _settings(container.get(key))]
+        return " ".join(text for text in texts if isinstance(text, str))
+    settings = dict(item for key in ("environment", "env") for item in _settings(container.get(key)))
     if not words:
         return ""
-    given = [f"{name}={shlex.quote(text)}" for name, text in settings if name.isidentifier()]
-    joined = " ".join([*given, shlex.join(words)])
-    return joined.replace("$$", "$") if compose else joined
+    if compose:
+        settings = {name: of_compose(text).text for name, text in settings.items()}
+    else:
+        words = [of_kubernetes(word, settings) for word in words]
+    given = [f"{name}={shlex.quote(text)}" for name, text in settings.items() if name.isidentifier()]
+    return " ".join([*given, shlex.join(words)])
 
 
 def _weight(container: dict[str, Node]) -> int:
@@ -142,16 +171,17 @@ def from_yaml(text: str) -> Kept | None:
     engine's server, else of the first that has a command. None where the text is no such file."""
     if "\n" not in text or _MARK.search(text) is None:
         return None
-    found: list[tuple[int, str]] = []
+    found: list[tuple[int, Kept]] = []
     for document in documents(text):
         compose = isinstance(document, dict) and "services" in document
         root = document["services"] if isinstance(document, dict) and "services" in document else document
         for container in _containers(root):
-            command = _command(container, compose)
+            filled = Filled()
+            command = _command(container, compose, filled)
             if command:
-                found.append((_weight(container), command))
+                found.append((_weight(container), Kept(command, 0, filled, _elsewhere(container))))
     if not found:
         return None
     best = max(weight for weight, _ in found)
-    commands = [command for weight, command in found if weight == best]
-    return Kept(commands[0], len(commands) - 1 if best else 0)
+    servers = [kept for weight, kept in found if weight == best]
+    return servers[0]._replace(others=len(servers) - 1 if best else 0)

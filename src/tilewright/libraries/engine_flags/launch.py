@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from tilewright.errors import InputError, nearest
-from tilewright.libraries.engine_flags.command_line import take_apart
+from tilewright.libraries.engine_flags.command_line import LaunchWords, take_apart
 from tilewright.libraries.engine_flags.json_keys import unknown_keys
 from tilewright.libraries.engine_flags.limits import legal, limits_of, outside
 from tilewright.libraries.engine_flags.model import Flag, FlagSet
@@ -127,7 +127,7 @@ def check_launch(flags: FlagSet, command: str) -> LaunchCheck:
         raise InputError("launch", msg)
     secrets = {value for name, value in parts.environment.items() if kept_value(name, value) != value}
     secrets |= {word for word in parts.words if holds_secret(word)}
-    remarks = [*_others(parts.others), *_variables(flags, parts.environment), *_typeset(parts.words)]
+    remarks = [*_of_file(parts), *_variables(flags, parts.environment), *_typeset(parts.words)]
     given: dict[str, str] = {}
     open_ended = bool(flags.partial)
     for name, found, values in groups(flags, parts.words, remarks):
@@ -177,12 +177,36 @@ def withheld(check: LaunchCheck) -> LaunchCheck:
     )
 
 
-def _others(count: int) -> list[Remark]:
-    """What is said of a file that starts several servers."""
-    if not count:
+def _of_file(parts: LaunchWords) -> list[Remark]:
+    """What a Compose or Kubernetes file leaves open: other servers, and variables that it does not say."""
+    kept = parts.kept
+    if kept is None:
         return []
-    more = f"{count} more servers: they are" if count > 1 else "one more server: it is"
-    return [Remark("note", "services", f"The file starts {more} not checked; pass its command alone.")]
+    out: list[Remark] = []
+    if kept.others:
+        more = f"{kept.others} more servers: they are" if kept.others > 1 else "one more server: it is"
+        out.append(Remark("note", "services", f"The file starts {more} not checked; pass its command alone."))
+    if kept.filled.defaults:
+        taken = ", ".join(f"{name}={kept_value(name, value)[:80]}" for name, value in kept.filled.defaults.items())
+        text = (
+            f"Taken at their defaults: {taken}. The environment or .env that Compose is started in may say otherwise."
+        )
+        out.append(Remark("note", next(iter(kept.filled.defaults)), text))
+    unknown = kept.filled.unknown
+    if unknown:
+        text = f"Compose fills in {', '.join(unknown)} from its environment or .env: what they are is not checked."
+        out.append(Remark("note", unknown[0], text))
+    own = [name for name in unknown if name in parts.environment]
+    if own:
+        text = f"Compose does not look at the service's own environment, where {', '.join(own)} is set, for this."
+        out.append(Remark("warning", own[0], f"{text} A shell in the container does: write $${own[0]} for it."))
+    if kept.filled.wrong:
+        text = f"Compose refuses the file at {kept.filled.wrong[0]!r}: write $$ for a dollar that is no variable's."
+        out.append(Remark("refused", kept.filled.wrong[0], text))
+    if kept.elsewhere:
+        text = f"{', '.join(kept.elsewhere)}: not read; variables that are set there are not checked."
+        out.append(Remark("note", kept.elsewhere[0], text))
+    return out
 
 
 def _variables(flags: FlagSet, environment: dict[str, str]) -> list[Remark]:

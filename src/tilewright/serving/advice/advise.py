@@ -303,6 +303,8 @@ def advise_state(context: Context, where: str, *, kv: str | None = None) -> Advi
     notes = [*scenario.assumed, *launch_notes(scenario), *found.notes]
     if memory.note:
         notes.append(memory.note)
+    if context.present is not None:
+        notes += [f"your line: {item.message}" for item in context.present.check.remarks if item.level == "note"]
     if flags.snapshot:
         notes.append(f"flags of {context.named} as packaged; give the installed one where yours is another version")
     return Advice(

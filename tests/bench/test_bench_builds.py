@@ -12,7 +12,8 @@ from tilewright.kernels.choose import Gpu, chosen_build
 
 H200 = Gpu(sms=132, wgmma=True, name="NVIDIA H200")
 SMALLER = Gpu(sms=188, wgmma=False, name="NVIDIA RTX PRO 6000 Blackwell Server Edition")
-W13 = SimpleNamespace(rows=512, k=6144, experts=256)
+W13 = SimpleNamespace(rows=512, k=6144, experts=256, steps=48)
+W2 = SimpleNamespace(rows=6144, k=256, experts=256, steps=2)
 
 
 @pytest.mark.parametrize("gpu", [H200, SMALLER])
@@ -26,3 +27,10 @@ def test_the_build_is_the_layers_own_choice(gpu: Gpu, tokens: int) -> None:
         assert kernel == "decode"
     elif tokens == 4096:
         assert kernel == ("prefill" if gpu.wgmma else "grouped")
+
+
+def test_a_layer_runs_both_matrices_with_the_build_that_suits_its_second() -> None:
+    """256 tokens: 8 rows an expert, sorted because w2 has two steps of K; w13 alone takes wgmma."""
+    assert build_of(W13, 256 * 8, H200)["kernel"] == "prefill"
+    assert build_of(W13, 256 * 8, H200, W2)["kernel"] == "grouped"
+    assert build_of(W13, 8, H200, W2)["kernel"] == "decode"

@@ -53,11 +53,12 @@ def test_every_row_is_stored_once(rows: int, gated: bool) -> None:
 @pytest.mark.parametrize("tokens", [1, 4, 16, 64, 256, 1024, 4096])
 @pytest.mark.parametrize(("experts", "topk"), [(256, 8), (32, 1), (128, 4)])
 def test_what_is_chosen_is_legal_and_fits_the_smallest_gpu(tokens: int, experts: int, topk: int) -> None:
-    config = choose(tokens * topk, experts, Gpu(sms=188, wgmma=False))
-    assert isinstance(config, GroupedConfig)
-    assert config.legal
-    assert config.shared_bytes <= SM120_LIMIT
-    assert choose(tokens * topk, experts, H200).legal
+    for steps in (2, 48):
+        config = choose(tokens * topk, experts, steps, Gpu(sms=188, wgmma=False, shared_bytes=SM120_LIMIT + 1024))
+        assert isinstance(config, GroupedConfig)
+        assert config.legal
+        assert config.shared_bytes <= SM120_LIMIT
+        assert choose(tokens * topk, experts, steps, H200).legal
 
 
 @pytest.mark.parametrize("rows", [1, 2, 8, 16, 32, 51])
@@ -84,21 +85,42 @@ def test_builds_that_were_fastest_on_an_h200() -> None:
     assert choose_decode(8, 6144, 2) == choose_decode(32, 6144, 2) == DecodeConfig(2, 4, 4)
     assert choose_decode(1, 6144, 16) == DecodeConfig(4, 16, 1)
     assert choose_decode(4, 6144, 16) == DecodeConfig(4, 8, 2)
-    assert choose(16 * 8, 256) == choose(64 * 8, 256) == choose(64, 32) == GroupedConfig(1, 2, 4, 4, 4, 3)
+    few = GroupedConfig(1, 4, 4, 3, 4, 2)
+    assert choose(16 * 8, 256, 2) == choose(64 * 8, 256, 48) == choose(128 * 8, 256, 48) == choose(160, 32, 16) == few
+    assert choose(160 * 8, 256, 2) == few
+
+
+def test_a_multiprocessor_holds_two_blocks_or_gets_a_smaller_build() -> None:
+    """Of 100 KiB (SM120) one block of the build above would run alone."""
+    small = Gpu(sms=188, wgmma=False, shared_bytes=SM120_LIMIT + 1024)
+    for tokens in (16, 64, 128):
+        build = choose(tokens * 8, 256, 2, small)
+        assert build == GroupedConfig(1, 2, 4, 4, 4, 3)
+        assert 2 * build.shared_bytes <= small.shared_bytes
+        assert choose(tokens * 8, 256, 2, Gpu(sms=148, wgmma=False)) == GroupedConfig(1, 4, 4, 3, 4, 2)
+
+
+def test_few_steps_of_k_are_sorted_for_more_rows() -> None:
+    """GLM-5's second matrix at TP8 has two steps, at EP8 sixteen: wgmma starts longer than two steps take."""
+    for tokens in (192, 256, 384):
+        assert choose(tokens * 8, 256, 2) == GroupedConfig(2, 4, 4, 3, 4)
+        assert isinstance(choose(tokens, 32, 16), PrefillConfig)
+    assert isinstance(choose(512 * 8, 256, 2), PrefillConfig)
 
 
 def test_rows_beyond_one_tile_are_dealt_out_evenly() -> None:
-    """GLM-5 on Hopper: 2 rows an expert are still for mma.sync, 192 take two tiles of 96, 256 two of 128."""
-    assert isinstance(choose(96 * 8, 256), GroupedConfig)
-    assert choose(128 * 8, 256) == choose(256 * 8, 256) == PrefillConfig(16, 8, 8, 7)
-    assert choose(384 * 8, 256) == choose(512 * 8, 256) == PrefillConfig(24, 8, 8, 7)
-    assert choose(6144 * 8, 256) == choose(3072 * 8, 256) == PrefillConfig(128, 96, 16, 3)
-    assert choose(8192 * 8, 256) == choose(4096 * 8, 256) == choose(1 << 24, 2) == PrefillConfig(160, 128, 16, 3)
+    """GLM-5 on Hopper: 5 rows an expert are still for mma.sync, 192 take two tiles of 96, 256 two of 128."""
+    assert isinstance(choose(160 * 8, 256, 16), GroupedConfig)
+    assert choose(192 * 8, 256, 16) == PrefillConfig(16, 8, 8, 7)
+    assert choose(256 * 8, 256, 16) == choose(384 * 8, 256, 16) == choose(512 * 8, 256, 2) == PrefillConfig(24, 8, 8, 7)
+    assert choose(6144 * 8, 256, 2) == choose(3072 * 8, 256, 16) == PrefillConfig(128, 96, 16, 3)
+    for rows, experts in ((8192 * 8, 256), (4096 * 8, 256), (1 << 24, 2)):
+        assert choose(rows, experts, 2) == PrefillConfig(160, 128, 16, 3)
 
 
-@pytest.mark.parametrize("average", [4, 9, 10, 15, 16, 21, 29, 41, 57, 69, 89, 113, 144, 145, 200, 289, 1000])
+@pytest.mark.parametrize("average", [6, 9, 10, 15, 16, 21, 29, 41, 57, 69, 89, 113, 144, 145, 200, 289, 1000])
 def test_a_tile_holds_what_an_expert_gets_on_average(average: int) -> None:
-    build = choose(average * 256, 256)
+    build = choose(average * 256, 256, 16)
     assert isinstance(build, PrefillConfig)
     tiles = -(-average // build.tokens)
     assert build.narrow / 2 <= average / tiles <= build.tokens

@@ -99,19 +99,19 @@ def test_our_kernels_builds_are_what_its_reader_finds(
     layer = Layer(hidden=2048, inter=256, experts=64, topk=4, dtype="nvfp4")
     out, command = tmp_path / "tuned", (sys.executable, str(Path(__file__).with_name("fake_ours.py")))
     document = tune_moe(
-        settings(tmp_path, kernel="ours", layer=layer, tokens=[1, 24, 96], out=str(out), command=command)
+        settings(tmp_path, kernel="ours", layer=layer, tokens=[1, 24, 256], out=str(out), command=command)
     )
     build = document.results[2].config
     assert build is not None
-    found = tuned_build("NVIDIA H200", 64, 512, 2048, 96 * 4, str(out))
+    found = tuned_build("NVIDIA H200", 64, 512, 2048, 256 * 4, str(out))
     assert found is not None
     assert asdict(found) == build
     h200 = machine_of(resolve_gpu("h200"))
-    # At 96 tokens, 6 rows an expert, wgmma runs untuned.
-    assert default_build(Problem(kernel="ours", layer=layer, tokens=96), h200) is None
+    # At 256 tokens, 16 rows an expert, wgmma runs untuned.
+    assert default_build(Problem(kernel="ours", layer=layer, tokens=256), h200) is None
     untuned = default_build(Problem(kernel="ours", layer=layer, tokens=24), h200)
     assert untuned in asked_of(tmp_path / "s.sqlite", 24)
-    assert any("At 1, 96 tokens fused_moe runs another kernel" in note for note in document.notes)
+    assert any("At 1, 256 tokens fused_moe runs another kernel" in note for note in document.notes)
 
 
 def asked_of(store: Path, tokens: int) -> list[dict[str, int]]:

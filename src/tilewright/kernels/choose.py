@@ -22,18 +22,20 @@ was faster than sorted rows in seven of eight cases, at 1.25 slower in all four.
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """What the choice wants to know of a GPU: streaming multiprocessors, whether it has Hopper's wgmma (SM90), and the
-    name by which builds that `tilewright tune` found are looked up."""
+    """What the choice wants to know of a GPU: streaming multiprocessors, whether it has Hopper's wgmma (SM90), the name
+    by which builds that `tilewright tune` found are looked up, and bytes of shared memory of one multiprocessor."""
 
     sms: int
     wgmma: bool
     name: str = ""
+    shared_bytes: int = 233_472
+    """228 KiB on SM90 and SM100, 100 KiB on SM120 (CUDA C++ Programming Guide, compute capabilities)."""
 
 
 H200: Final = Gpu(sms=132, wgmma=True, name="NVIDIA H200")
 
 WGMMA: Final = (
-    (9.0, PrefillConfig(tokens=16, narrow=8, between=8, stages=7)),
+    (6.5, PrefillConfig(tokens=16, narrow=8, between=8, stages=7)),
     (18.0, PrefillConfig(tokens=24, narrow=8, between=8, stages=7)),
     (28.0, PrefillConfig(tokens=40, narrow=24, between=8, stages=6)),
     (40.0, PrefillConfig(tokens=48, narrow=32, between=8, stages=6)),
@@ -43,21 +45,25 @@ WGMMA: Final = (
     (112.0, PrefillConfig(tokens=128, narrow=96, between=16, stages=3)),
     (float("inf"), PrefillConfig(tokens=160, narrow=128, between=16, stages=3)),
 )
-"""Rows of a tile up to which a build is taken, on Hopper and above `_SORTED_UP_TO`: of up to five tried at 4, 8, 12,
-16, 24, 32, 48, 64, 96 and 128 rows an expert the fastest for GLM-5's whole layer at TP8, or within 2 % of it. It leaves
-room for most of what chance adds to the mean: the weights of an expert that gets more are decoded twice."""
+"""Rows of a tile up to which a build is taken, on Hopper and above what is sorted: of up to five tried at 4 to 8, 10,
+12, 16, 24, 32, 48, 64, 96 and 128 rows an expert the fastest for GLM-5's whole layer at TP8, or within 2 % of it. It
+leaves room for most of what chance adds to the mean: the weights of an expert that gets more are decoded twice."""
 _WHOLE_UP_TO: Final = 144.0
 """Rows an expert that still fit the widest tile with what chance adds; `route` deals more out evenly over several."""
-_SORTED_UP_TO: Final = 3.0
-"""Rows an expert up to which `_GROUPED` is taken on Hopper, too: at 2 rows the layer took 210 us at TP8 and 214 with
-wgmma (189 and 198 at EP8), at 4 rows 244 and 232 (216 and 209)."""
+_SORTED_UP_TO, _SORTED_UP_TO_FEW_STEPS, _FEW_STEPS = 5.0, 12.0, 2
+"""Rows an expert up to which `_GROUPED` is taken on Hopper, too, and the same where the last matrix has at most so many
+128-value steps of K: its tiles are over before wgmma's longer start has paid. Both GEMMs together took 190 us at TP8 (2
+steps) with 5 rows, 213 with 8 and 233 with 12, and 213, 224 and 234 with wgmma; at EP8 (16 steps) 174 and 184 with 4
+rows, 195 and 191 with 5; Qwen3-235B's at TP4 (3 steps) 116 and 115 with 8."""
 _GROUPED: Final = (
-    (4.0, GroupedConfig(columns=1, blocks=2, warps=4, stages=4, units=4, resident=3)),
+    (5.5, GroupedConfig(columns=1, blocks=4, warps=4, stages=3, units=4, resident=2)),
     (12.0, GroupedConfig(columns=2, blocks=4, warps=4, stages=3, units=4)),
     (float("inf"), GroupedConfig(columns=4, blocks=4, warps=4, stages=3, units=4)),
 )
-"""Rows an expert up to which a build is taken: of its kind the fastest at 1.3 to 2.3, at 8 and at 32 to 128, within 3 %
-of it at 4 and 16."""
+"""Rows an expert up to which a build is taken: of its kind the fastest at 1.3 to 5, at 6 to 12 and at 32 to 128, within
+3 % of it at 16."""
+_SMALLER: Final = GroupedConfig(columns=1, blocks=2, warps=4, stages=4, units=4, resident=3)
+"""In place of a one-column build of which a multiprocessor would hold no two: 4 warps would wait alone."""
 
 
 def row_by_row(rows: int, experts: int) -> bool:
@@ -68,16 +74,18 @@ def row_by_row(rows: int, experts: int) -> bool:
     return (rows - 1) / (2 * experts) <= _REPEATS
 
 
-def choose(rows: int, experts: int, gpu: Gpu = H200) -> GroupedConfig | PrefillConfig:
+def choose(rows: int, experts: int, steps: int, gpu: Gpu = H200) -> GroupedConfig | PrefillConfig:
     """The build of the grouped GEMM for `rows` routed rows over `experts` experts.
 
-    Only what the host knows without asking the device: how rows spread over experts is not looked at.
+    `steps`: 128-value steps of K of the matrix; of a layer, whose matrices run one build, those of the second. Only
+    what the host knows without asking the device: how rows spread over experts is not looked at.
     """
     average = rows / max(1, min(rows, experts))
-    if gpu.wgmma and average > _SORTED_UP_TO:
+    if gpu.wgmma and average > (_SORTED_UP_TO_FEW_STEPS if steps <= _FEW_STEPS else _SORTED_UP_TO):
         tiles = max(1, ceil(average / _WHOLE_UP_TO))
         return next(config for limit, config in WGMMA if average / tiles <= limit)
-    return next(config for limit, config in _GROUPED if average <= limit)
+    build = next(config for limit, config in _GROUPED if average <= limit)
+    return _SMALLER if build.columns == 1 and 2 * build.shared_bytes > gpu.shared_bytes else build
 
 
 def choose_decode(rows: int, width: int, steps: int, sms: int = H200.sms) -> DecodeConfig:
@@ -97,6 +105,7 @@ def chosen_build(
     rows: int, width: int, k: int, experts: int, gpu: Gpu = H200
 ) -> GroupedConfig | DecodeConfig | PrefillConfig:
     """What `grouped_gemm` runs for `rows` routed rows times matrices [width, k] of `experts` experts."""
+    steps = -(-k // STEP_K)
     if row_by_row(rows, experts):
-        return choose_decode(rows, width, -(-k // STEP_K), gpu.sms)
-    return choose(rows, experts, gpu)
+        return choose_decode(rows, width, steps, gpu.sms)
+    return choose(rows, experts, steps, gpu)

@@ -37,7 +37,9 @@ class DecodeConfig:
 
     @property
     def legal(self) -> bool:
-        return self.blocks in (1, 2, 4) and 1 <= self.warps <= 32 and self.stages >= 1
+        """Whether the kernel has the build: at the end each thread writes one row of the tile."""
+        rows = self.blocks * _BLOCK_ROWS
+        return self.blocks in (1, 2, 4) and 1 <= self.warps <= 32 and self.threads >= rows and self.stages >= 1
 
     def defines(self, mode: int) -> tuple[str, ...]:
         """Compiler options of this build."""

@@ -33,7 +33,8 @@ def gpu_of(device: Any) -> Gpu:
     """What `choose` wants to know of a CUDA device."""
     properties = torch_module().cuda.get_device_properties(device)
     wgmma = (properties.major, properties.minor) == (9, 0)
-    return Gpu(int(properties.multi_processor_count), wgmma, str(properties.name))
+    shared = int(properties.shared_memory_per_multiprocessor)
+    return Gpu(int(properties.multi_processor_count), wgmma, str(properties.name), shared)
 
 
 def _rows_here(rows: int, experts: int, global_experts: int | None) -> int:
@@ -111,7 +112,7 @@ def fused_moe(
     tokens, rows, gpu = int(x.shape[0]), int(topk_ids.numel()), gpu_of(x.device)
     here = _rows_here(rows, w13.experts, global_experts)
     alone = row_by_row(here, w13.experts)
-    build = choose(here, w13.experts, gpu)
+    build = choose(here, w13.experts, w2.steps, gpu)
     arranged = not alone and isinstance(build, PrefillConfig)
     needed = layer_bytes(rows, tokens, w2.rows, w2.k, row_by_row=alone, arranged=arranged)
     check_room(torch, x.device, rows, needed)

@@ -23,6 +23,9 @@ static const int W_STAGE = BM / 64 * GROUP_BYTES;
 static const int X_ROW = BLOCK_K * 2 + 64;
 static const int STAGE = W_STAGE + BT * X_ROW;
 static const int X_CHUNKS = BT * (BLOCK_K / 8);  // 16-byte pieces of a stage's activations
+static const int WHOLE_STEPS = 4;  // steps of K up to which a thread block takes whole tiles
+// Registers that hold, from tile to tile, what the epilogue wants of a narrow tile's rows; wide ones look it up each time.
+static const bool KEPT = TW_NT <= 2;
 static const int X_LOADS = (X_CHUNKS + THREADS - 1) / THREADS;
 
 struct Arguments {
@@ -46,7 +49,8 @@ struct Cursor {  // where the pipeline reads: advanced one stage at a time
   int step, row_tile, block;
 };
 
-extern "C" __global__ void __launch_bounds__(TW_WARPS * 32) nvfp4_grouped(const Arguments p) {
+// The 1: shared memory limits how many thread blocks an SM holds. Told so, ptxas does not spill to make room for more.
+extern "C" __global__ void __launch_bounds__(TW_WARPS * 32, 1) nvfp4_grouped(const Arguments p) {
   extern __shared__ __align__(128) char memory[];
   __shared__ int last_arrival;
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, g = lane / 4, t = lane % 4;
@@ -54,13 +58,16 @@ extern "C" __global__ void __launch_bounds__(TW_WARPS * 32) nvfp4_grouped(const 
   let_next_begin();
   const long long tiles = (long long)*p.block_count * p.row_tiles;
   const long long units = tiles * p.k_steps;
-  long long blocks_running = (units + TW_MIN_UNITS - 1) / TW_MIN_UNITS;
+  // Where a tile has few steps, meeting in memory costs more than blocks whose work differs by one tile.
+  const long long grain = p.k_steps <= WHOLE_STEPS ? p.k_steps : 1, grains = units / grain;
+  long long blocks_running = min((units + TW_MIN_UNITS - 1) / TW_MIN_UNITS, grains);
   if (blocks_running > gridDim.x) blocks_running = gridDim.x;
   if (blockIdx.x >= blocks_running) {
     wait_for_previous();  // else this grid could end before the one that it followed
     return;
   }
-  const long long first = units * blockIdx.x / blocks_running, end = units * (blockIdx.x + 1) / blocks_running;
+  const long long first = grains * blockIdx.x / blocks_running * grain;
+  const long long end = grains * (blockIdx.x + 1) / blocks_running * grain;
 
   Cursor at;
   auto enter = [&](Cursor &c) {  // a tile's first look: expert, weight address, token rows
@@ -81,6 +88,7 @@ extern "C" __global__ void __launch_bounds__(TW_WARPS * 32) nvfp4_grouped(const 
     at.row_tile = (int)(tile - (long long)at.block * p.row_tiles);
     enter(at);
   }
+  const int first_step = at.step, first_block = at.block, first_row_tile = at.row_tile;
   const u32 w_lane = (warp * TW_MI / 4) * GROUP_BYTES + (warp * TW_MI % 4) * 512 + lane * 16;
   const u32 s_lane = (warp * TW_MI / 4) * GROUP_BYTES + CODE_BYTES + (warp * TW_MI % 4) / 2 * 256 + lane * 8;
 
@@ -182,24 +190,42 @@ extern "C" __global__ void __launch_bounds__(TW_WARPS * 32) nvfp4_grouped(const 
     }
   };
 
-  // The finished sums of a tile to memory. A thread holds 2 * MI neighbouring output rows of two tokens a column.
-  auto store = [&](int block, int row_tile) {
+  struct Rows {  // of a tile, two a column for this thread
+    int id[TW_NT][2];
+    float router[TW_NT][2], scale0, scale1;
+  };
+  auto look_up = [&](int block) {
+    Rows r;
+#pragma unroll
+    for (int j = 0; j < TW_NT; ++j)
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        r.id[j][c] = __ldg(p.ids + (long long)block * BT + j * 8 + t * 2 + c);
+        r.router[j][c] = TW_MODE == 2 && r.id[j][c] < p.rows ? __ldg(p.router + r.id[j][c]) : 1.f;
+      }
     const int expert = __ldg(p.experts + block);
     // The decoder's powers of two: codes 2^-126, scales 2^119.
-    const float scale0 = __ldg(p.global_scale + expert * 2) * 128.f;
-    const float scale1 = __ldg(p.global_scale + expert * 2 + 1) * 128.f;
+    r.scale0 = __ldg(p.global_scale + expert * 2) * 128.f;
+    r.scale1 = __ldg(p.global_scale + expert * 2 + 1) * 128.f;
+    return r;
+  };
+  Rows kept;
+
+  // The finished sums of a tile to memory. A thread holds 2 * MI neighbouring output rows of two tokens a column.
+  auto store = [&](int block, int row_tile) {
+    const Rows r = KEPT ? kept : look_up(block);
     const int group = row_tile * (BM / 64) + warp * TW_MI / 4, mi0 = warp * TW_MI % 4;
 #pragma unroll
     for (int j = 0; j < TW_NT; ++j) {
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
-        const int id = __ldg(p.ids + (long long)block * BT + j * 8 + t * 2 + c);
+        const int id = r.id[j][c];
         if (id >= p.rows) continue;
         float v[TW_MI * 2];
 #pragma unroll
         for (int mi = 0; mi < TW_MI; ++mi) {
-          v[mi * 2] = acc[mi][j][c] * scale0;
-          v[mi * 2 + 1] = acc[mi][j][c + 2] * scale1;
+          v[mi * 2] = acc[mi][j][c] * r.scale0;
+          v[mi * 2 + 1] = acc[mi][j][c + 2] * r.scale1;
         }
         unsigned short *row = (unsigned short *)p.out + (u64)id * p.n_out;
         if (TW_MODE == 1) {
@@ -218,7 +244,7 @@ extern "C" __global__ void __launch_bounds__(TW_WARPS * 32) nvfp4_grouped(const 
               if (n + mi < p.n_out) *(u32 *)(row + n + mi) = bf16_pair(v[mi], v[(mi + 1) % (TW_MI * 2)]);
           }
         } else {
-          const float weight = TW_MODE == 2 ? __ldg(p.router + id) : 1.f;
+          const float weight = r.router[j][c];
           const int n = group * 64 + g * 8 + mi0 * 2;
           u32 pack[TW_MI];
 #pragma unroll
@@ -235,9 +261,9 @@ extern "C" __global__ void __launch_bounds__(TW_WARPS * 32) nvfp4_grouped(const 
 
   // Blocks share tiles at the ends of their ranges: each leaves its part in memory, the last to arrive adds them in
   // order (so the result does not depend on who that is) and stores the tile.
-  auto finish = [&](long long tile, bool from_start, bool to_end) {
-    const int block = (int)(tile / p.row_tiles), row_tile = (int)(tile - (long long)block * p.row_tiles);
+  auto finish = [&](int block, int row_tile, bool from_start, bool to_end) {
     if (from_start && to_end) return store(block, row_tile);
+    const long long tile = (long long)block * p.row_tiles + row_tile;
     const int slot = blockIdx.x * 2 + (from_start ? 1 : 0);
     float4 *mine = (float4 *)(p.partials + (u64)slot * BM * BT) + thread;
 #pragma unroll
@@ -281,7 +307,10 @@ extern "C" __global__ void __launch_bounds__(TW_WARPS * 32) nvfp4_grouped(const 
       load_tokens(stage);
       advance();
       load_stage = load_stage + 1 == TW_STAGES ? 0 : load_stage + 1;
-      if (++loading < end && at.step == 0) enter(at);
+      if (++loading < end && at.step == 0) {
+        if (at.row_tile == 0) enter(at);
+        else at.weights += (u64)(BM / 64) * p.k_steps * GROUP_BYTES;
+      }
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
@@ -291,9 +320,9 @@ extern "C" __global__ void __launch_bounds__(TW_WARPS * 32) nvfp4_grouped(const 
 #pragma unroll 1
   for (int i = 0; i < TW_STAGES - 1; ++i) load_next(i > 0);
 
-  long long tile = first / p.k_steps;
-  int step = (int)(first - tile * p.k_steps);
+  int step = first_step, block = first_block, row_tile = first_row_tile;
   bool from_start = step == 0;
+  if (KEPT) kept = look_up(block);
 #pragma unroll 1
   for (long long unit = first; unit < end; ++unit) {
     asm volatile("cp.async.wait_group %0;" ::"n"(TW_STAGES - 2) : "memory");
@@ -303,11 +332,16 @@ extern "C" __global__ void __launch_bounds__(TW_WARPS * 32) nvfp4_grouped(const 
     read_stage = read_stage + 1 == TW_STAGES ? 0 : read_stage + 1;
     const bool to_end = ++step == p.k_steps;
     if (to_end || unit + 1 == end) {
-      finish(tile, from_start, to_end);
+      finish(block, row_tile, from_start, to_end);
+      if (unit + 1 == end) break;
       clear();
-      ++tile;
       step = 0;
       from_start = true;
+      if (++row_tile == p.row_tiles) {
+        row_tile = 0;
+        ++block;
+        if (KEPT) kept = look_up(block);
+      }
     }
   }
 }

@@ -7,18 +7,24 @@ from collections.abc import Sequence
 
 from tilewright.kernels.choose import Gpu, choose, row_by_row
 from tilewright.kernels.config import GroupedConfig
+from tilewright.kernels.layout import STEP_K
 from tilewright.tune.layer import Problem
 from tilewright.tune.order import Machine
 from tilewright.tune.space import Config
 
 HOPPER = 90
 """The SM with wgmma."""
+RESERVED_BYTES = 1024
+"""Of a multiprocessor's shared memory, beside what a block may have (CUDA C++ Programming Guide)."""
 
 
 def default_build(problem: Problem, machine: Machine) -> Config | None:
     """The config of the grouped kernel that the layer runs untuned on `machine`; None where it runs another kernel."""
     rows, experts = problem.tokens * problem.layer.topk, problem.layer.experts
-    build = None if row_by_row(rows, experts) else choose(rows, experts, Gpu(machine.sms, machine.sm == HOPPER))
+    if row_by_row(rows, experts):
+        return None
+    gpu = Gpu(machine.sms, machine.sm == HOPPER, shared_bytes=machine.limit + RESERVED_BYTES)
+    build = choose(rows, experts, -(-problem.layer.inter // STEP_K), gpu)
     return dataclasses.asdict(build) if isinstance(build, GroupedConfig) else None
 
 

@@ -17,12 +17,15 @@ def _kernels() -> Any:
     return import_module("tilewright.kernels")
 
 
-def build_of(packed: Any, rows: int, gpu: Any) -> dict[str, Any]:
+def build_of(packed: Any, rows: int, gpu: Any, second: Any = None) -> dict[str, Any]:
     """Which of our kernels runs `rows` routed rows of these weights on `gpu` (`kernels.choose.Gpu`), and which build of
-    it: what the layer itself chooses, with what `tune` found where that is read."""
-    chosen_build = import_module("tilewright.kernels.choose").chosen_build
+    it: what the layer itself chooses (`second`: its second matrix), with what `tune` found where that is read."""
+    table = import_module("tilewright.kernels.choose")
     preferred = import_module("tilewright.kernels.tuned").preferred
-    build = chosen_build(rows, packed.rows, packed.k, packed.experts, gpu)
+    if second is None or table.row_by_row(rows, packed.experts):
+        build = table.chosen_build(rows, packed.rows, packed.k, packed.experts, gpu)
+    else:
+        build = table.choose(rows, packed.experts, second.steps, gpu)
     build = preferred(build, gpu.name, packed.experts, packed.rows, packed.k, rows)
     return {"kernel": type(build).__name__.removesuffix("Config").lower(), **asdict(build)}
 
@@ -54,7 +57,7 @@ def _moe(problem: MoeProblem, torch: Any, copies: int) -> Prepared:
     w2 = kernels.pack(o.w2.codes, o.w2.scales, o.w2.factor)
     pairs = zip(_copies(w13, copies), _copies(w2, copies), strict=True)
     calls = [partial(kernels.fused_moe, o.x, first, second, o.router, o.ids) for first, second in pairs]
-    config = {"call": "fused_moe", **build_of(w13, problem.tokens * problem.topk, _gpu(torch))}
+    config = {"call": "fused_moe", **build_of(w13, problem.tokens * problem.topk, _gpu(torch), w2)}
     return Prepared(calls, answers_checked(calls, lambda: moe_answer(torch, o), torch), config)
 
 

@@ -107,7 +107,8 @@ def test_files_of_variables_are_said_not_to_be_read(key: str, said: str) -> None
 def test_kubernetes_fills_in_from_the_container() -> None:
     text = (
         "kind: Pod\nspec:\n  containers:\n  - image: vllm/vllm-openai\n    env:\n    - name: SEQS\n      value: '0'\n"
-        "    - name: KEY\n      valueFrom: {secretKeyRef: {name: s, key: k}}\n    envFrom: [{configMapRef: {name: c}}]\n"
+        "    - name: KEY\n      valueFrom: {secretKeyRef: {name: s, key: k}}\n"
+        "    envFrom: [{configMapRef: {name: c}}]\n"
         "    args: [--model, $$m, --max-num-seqs, $(SEQS), --api-key, $(KEY)]\n"
     )
     made = check_launch(FLAGS, text)

@@ -1,9 +1,9 @@
 """Variables in the text of a command, filled in as far as the file at hand says what they are.
 
 Docker Compose fills `$A`, `${A:-b}` and their kin before anything runs, from the environment that it is started in
-and from `.env` (Compose specification, "Interpolation"): neither is read here, so a default is taken where there is one,
-and what has none stays `${A}`. Compose does not look at the `environment` of a service: that is the container's own, and
-a shell in it (`$$A` in the file) or Kubernetes (`$(A)`) fills from there.
+and from `.env` (Compose specification, "Interpolation"): neither is read here, so a default is taken where there is
+one, and what has none stays `${A}`. Compose does not look at the `environment` of a service: that is the container's
+own, and a shell in it (`$$A` in the file) or Kubernetes (`$(A)`) fills from there.
 """
 
 from __future__ import annotations

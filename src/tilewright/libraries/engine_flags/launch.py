@@ -129,6 +129,7 @@ def check_launch(flags: FlagSet, command: str) -> LaunchCheck:
     secrets |= {word for word in parts.words if holds_secret(word)}
     remarks = [*_of_file(parts), *_variables(flags, parts.environment), *_typeset(parts.words)]
     given: dict[str, str] = {}
+    spelt: dict[str, str] = {}
     open_ended = bool(flags.partial)
     for name, found, values in groups(flags, parts.words, remarks):
         secrets |= {value for value in values if kept_value(name, value) != value}
@@ -147,8 +148,10 @@ def check_launch(flags: FlagSet, command: str) -> LaunchCheck:
         key = flag.names[0]
         if key in given:
             remarks.append(Remark("note", name, f"{name} is given twice; the last one counts.", place=_place(flag)))
-        given[key] = " ".join(values)
-    remarks += [Remark("refused", name, message, place=place) for name, message, place in apart(flags, given)]
+        given[key], spelt[key] = " ".join(values), name
+    unknown = any(_VARIABLE.match(word) for word in parts.words)
+    for name, message, place in apart(flags, given, spelt, open_=unknown):
+        remarks.append(Remark("refused", name, message, place=place))
     missing = [flag for flag in flags.flags if flag.required and flag.names[0] not in given]
     remarks += [Remark("error", f.names[0], f"{f.names[0]} is required.", place=_place(f)) for f in missing]
     failed = any(remark.level == "error" for remark in remarks)

@@ -135,6 +135,35 @@ def test_fields_of_a_struct_are_flags(tmp_path: Path) -> None:
     assert (old.deprecated, old.successor, old.kind) == (True, "--fast", "switch")
 
 
+def test_choices_that_a_class_names_are_choices(tmp_path: Path) -> None:
+    """`choices=Backend.ALL`, as SGLang's graph backends have it: any word was accepted. An Enum's are none of these."""
+    files = _SGLANG_NEW | {
+        "sglang/srt/graphs.py": """
+class Backend:
+    OFF: str = "off"
+    FULL = "full"
+    ALL = (FULL, OFF)
+class Level(Enum):
+    ALL = ("one", "two")
+""",
+        "sglang/srt/arg_groups/fields/graphs_.py": """
+from sglang.srt.arg_groups.arg_utils import A, Arg
+from sglang.srt.graphs import Backend, Level
+class Graphs:
+    graph_backend: A[Optional[str], Arg(help="Which.", choices=Backend.ALL)] = Backend.FULL
+    level: A[Optional[str], Arg(help="Which.", choices=Level.ALL)] = None
+    unknown: A[Optional[str], Arg(help="Which.", choices=Backend.NONE)] = None
+""",
+    }
+    found = _read(tmp_path, files, "sglang")
+    flags = {flag.dest: flag for flag in found.flags}
+    assert (flags["graph_backend"].choices, flags["graph_backend"].default) == (("full", "off"), "full")
+    assert (flags["level"].choices, flags["level"].choices_text) == (None, "Level.ALL")
+    assert (flags["unknown"].choices, flags["unknown"].choices_text) == (None, "Backend.NONE")
+    line = "python -m sglang.launch_server --graph-backend"
+    assert [check_launch(found, f"{line} {word}").parses for word in ("off", "foo")] == [True, False]
+
+
 def test_calls_of_an_older_parser_are_flags(tmp_path: Path) -> None:
     flags = _read(tmp_path, _SGLANG_OLD, "sglang")
     assert [flag.names[0] for flag in flags.flags] == ["--model-path", "--tp-size", "--cuda-graph-max-bs"]

@@ -124,6 +124,12 @@ class Sources:
                 if found is None or found[0] not in found[1].assigned:
                     raise NotLiteralError
                 return self.fold(found[1].assigned[found[0]], found[1], None, deeper)
+            case ast.Attribute(value=ast.Name(id=name), attr=attr):
+                found = self.find(name, module)
+                constants = _constants(found[1].classes.get(found[0])) if found is not None else {}
+                if found is None or attr not in constants:
+                    raise NotLiteralError
+                return self.fold(ast.Name(attr), found[1], constants, deeper)
             case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
                 out: list[Any] = []
                 for item in items:
@@ -230,6 +236,21 @@ class Sources:
                 return None if a is None and b is None else [*(a or []), *(b or [])]
             case _:
                 return None
+
+
+def _constants(node: ast.ClassDef | None) -> dict[str, ast.expr]:
+    """What a class of nothing but names for values (`class Backend: FULL = "full"`) sets. A class with bases answers
+    nothing: what an Enum's body sets is not what its attributes are."""
+    constants: dict[str, ast.expr] = {}
+    for item in node.body if node is not None and not node.bases and not node.decorator_list else ():
+        match item:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                constants[name] = value
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                constants[name] = value
+            case _:
+                pass
+    return constants
 
 
 def _last(node: ast.expr) -> str:

@@ -43,6 +43,17 @@ def test_modelopt_nested_flat_and_compressed_tensors_say_the_same() -> None:
     assert formats(flat)["router"] == formats(flat)["embedding"] == formats(flat)["lm_head"] == {"bf16"}
 
 
+def test_a_nested_nvfp4_config_that_vllm_refuses_is_told() -> None:
+    """Each of the three keys has to be there, null or not; a flat config needs none of them."""
+    whole = {"quant_algo": "NVFP4", "kv_cache_quant_algo": None, "group_size": 16, "exclude_modules": ["lm_head"]}
+    assert parse_quantisation({"quantization": whole}, "x").notes == ()
+    for key in ("kv_cache_quant_algo", "group_size", "exclude_modules"):
+        cut = {name: value for name, value in whole.items() if name != key}
+        notes = parse_quantisation({"quantization": cut}, "x").notes
+        assert f"without {key} in hf_quant_config.json vLLM refuses an NVFP4 checkpoint" in notes
+    assert parse_quantisation({"quant_algo": "NVFP4", "ignore": ["lm_head"]}, "x").notes == ()
+
+
 def test_nvfp4_whose_activations_are_not_quantised_is_w4a16() -> None:
     trap = {
         "quant_method": "modelopt",

@@ -110,6 +110,9 @@ def _kv_cache(reader: _Reader) -> str:
     return text if text in ("fp8", "nvfp4") else ""
 
 
+_NESTED_KEYS = ("kv_cache_quant_algo", "group_size", "exclude_modules")
+"""What vLLM's ModelOpt reader asks of an NVFP4 `hf_quant_config.json`, null or not ("NVFP4 quantization requires group
+size and kv_cache_quant_algo specified", quantization/modelopt.py)."""
 _EXCLUDE_KEYS = ("ignore", "exclude_modules", "modules_to_not_convert", "ignored_layers", "modules_to_not_quantize")
 
 
@@ -148,6 +151,9 @@ def _modelopt(reader: _Reader) -> Checkpoint:
         if fmt.name == "nvfp4" and _weights_only(reader):
             fmt = FORMATS["nvfp4_w4a16"]
             notes.append("quant_algo says NVFP4, but no group quantises activations: this is W4A16")
+        missing = [key for key in _NESTED_KEYS if key not in reader.raw] if isinstance(nested, dict) else []
+        if algorithm.upper() == "NVFP4" and missing:
+            notes.append(f"without {', '.join(missing)} in hf_quant_config.json vLLM refuses an NVFP4 checkpoint")
         rules = (Rule(fmt),)
         if not exclude:
             notes.append("the config lists no excluded modules: every linear layer but the head is taken as quantised")

@@ -85,6 +85,47 @@ def test_a_folder_that_may_not_be_listed_is_not_said_to_be_empty(
     assert (done.code, "cannot be read: Permission denied" in done.err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    "words", [("explain", "-"), ("fit", "--from", "-"), ("flags", "vllm", "--check-launch", "-")], ids=lambda w: w[0]
+)
+def test_a_closed_stdin_is_said_to_be_closed(words: tuple[str, ...]) -> None:
+    script = f"'{sys.executable}' -m tilewright {' '.join(words)} <&-"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert "stdin is closed" in done.stderr
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no /proc here")
+@pytest.mark.parametrize(
+    "words", [("explain",), ("fit", "--from"), ("tactics", "flashinfer", "--root")], ids=lambda words: words[0]
+)
+def test_a_file_whose_reading_fails_is_named(cli: Any, words: tuple[str, ...]) -> None:
+    """It opens, and its first byte cannot be read, as on a disk or a share that went away."""
+    done = cli(*words, "/proc/self/mem")
+    assert (done.code, done.out) == (2, "")
+    assert "'/proc/self/mem' cannot be read" in done.err
+    assert "Input/output error" in done.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("tune", "moe", "--model", "GLM-5", "--compile-only", "--gpu", "h200", "--tokens"),
+        ("models", "GLM-5", "--gemms", "--tokens"),
+        ("bench", "moe", "--model", "GLM-5", "--tokens"),
+        ("bench", "gemm", "--n", "4096", "--k", "4096", "--m"),
+        ("record", "--change", "x", "--after", "1", "--before"),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+@pytest.mark.parametrize("listed", ["1,,2", ",1", "1,", "1, ,2"])
+def test_a_number_that_is_missing_in_a_list_is_not_left_out(cli: Any, words: tuple[str, ...], listed: str) -> None:
+    """It is a variable of a shell that was never set."""
+    done = cli(*words, listed)
+    assert (done.code, done.out) == (2, "")
+    assert f"'{listed}'" in done.err
+
+
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no /dev/zero here")
 def test_a_device_that_never_ends_is_not_read_for_ever(cli: Any) -> None:
     done = cli("plan", "--model", "GLM-5-NVFP4", "--gpu", "h200", "--gpus", "8", "--log", "/dev/zero")

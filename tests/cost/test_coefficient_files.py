@@ -134,6 +134,25 @@ def test_calibrate_needs_its_extra_and_says_so(cli: Any, tmp_path: Path) -> None
     assert "tilewright[calibrate]" in result.err
 
 
+@pytest.mark.parametrize("date", ["2026-13-45", "2026-1-1", "20260101", "", "x" * 5000, "2026-W01-1"])
+def test_a_date_is_a_day(date: str, tmp_path: Path) -> None:
+    from tilewright.calibrate.run import calibrate
+
+    with pytest.raises(InputError, match="must be a day as YYYY-MM-DD"):
+        calibrate((str(DATA / "kernel_rows" / "gemm.csv.gz"),), str(tmp_path / "c"), date=date)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc here")
+def test_a_folder_that_takes_no_file_is_found_before_the_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tilewright.calibrate.run as module
+
+    monkeypatch.setattr(module, "fit_group", None)  # would take minutes; here it would be no function
+    rows = (str(DATA / "kernel_rows" / "gemm.csv.gz"),)
+    with pytest.raises(InputError, match="--out '/proc/x/y' cannot be used"):
+        module.calibrate(rows, "/proc/x/y", date="2026-01-01")
+
+
 @pytest.mark.parametrize(
     ("text", "field"),
     [
@@ -142,6 +161,8 @@ def test_calibrate_needs_its_extra_and_says_so(cli: Any, tmp_path: Path) -> None
         ("kernel_source,gemm_dtype,m,n,k,latency_ms\nx,nvfp4,1,2,3,nan\n", "latency_ms"),
         ("kernel_source,gemm_dtype,m,n,k,latency_ms\nx,nvfp9,1,2,3,1\n", "gemm_dtype"),
         ("", "--rows"),
+        ("x" * 200_000, "--rows"),
+        ("kernel_source,gemm_dtype,m,n,k,latency_ms\n" + "x" * 200_000, "--rows"),
     ],
 )
 def test_bad_rows_name_file_line_and_column(text: str, field: str, tmp_path: Path) -> None:

@@ -79,9 +79,29 @@ def _whole(row: dict[str, str], name: str, where: str) -> int:
     return value
 
 
+def _lines(reader: csv.DictReader[str], path: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """The rows with their lines. Raises InputError where a line is none of a CSV's."""
+    while True:
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise _no_csv(path, reader.line_num, error) from None
+        yield reader.line_num, row
+
+
+def _no_csv(path: str, line: int, error: csv.Error) -> InputError:
+    msg = f"--rows {shown(path)} line {line:,} is no line of a CSV ({error}); give a CSV or CSV.gz of measured rows."
+    return InputError("--rows", msg)
+
+
 def _rows(path: str) -> Iterator[tuple[tuple[str, str, str, str, str], Sample]]:
     reader = csv.DictReader(io.StringIO(_text(path)))
-    columns = set(reader.fieldnames or ())
+    try:
+        columns = set(reader.fieldnames or ())
+    except csv.Error as error:
+        raise _no_csv(path, 1, error) from None
     if not columns:
         raise InputError("--rows", f"--rows {shown(path)} is empty; give a CSV with a header line.")
     gemm, moe = set(_GEMM) <= columns, set(_MOE) <= columns
@@ -94,7 +114,7 @@ def _rows(path: str) -> Iterator[tuple[tuple[str, str, str, str, str], Sample]]:
         )
     op = "gemm" if gemm else "moe"
     shape = {} if set(_MOE_SHAPE) <= columns else _GLM5
-    for number, row in enumerate(reader, start=2):
+    for number, row in _lines(reader, path):
         where = f"{shown(path)} line {number}"
         text = row.get("latency_ms") or row.get("latency") or ""
         try:

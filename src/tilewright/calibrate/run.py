@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
+import tempfile
 from collections.abc import Callable
+from datetime import date as Date  # noqa: N812 - `date` is what the flag is called
 from pathlib import Path
 
 import msgspec
@@ -21,7 +22,6 @@ __all__ = ["MIN_ROWS", "MIN_SHAPES", "calibrate"]
 MIN_ROWS = 40
 MIN_SHAPES = 3
 """Fewer rows or shapes of a kernel cannot be held out to say how well the fit holds; such a kernel is left out."""
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 def calibrate(
@@ -43,8 +43,12 @@ def calibrate(
     give equal files. `compare` also fits trees without physics on the same folds.
     Raises InputError for bad rows or an output folder that holds coefficients (unless `force`), MissingPartError
     without numpy and lightgbm."""
-    if not _DATE.fullmatch(date):
-        raise InputError("--date", f"--date must be YYYY-MM-DD, not {shown(date)}.")
+    try:
+        known = Date.fromisoformat(date).isoformat() == date
+    except ValueError:
+        known = False
+    if not known:
+        raise InputError("--date", f"--date must be a day as YYYY-MM-DD, not {shown(date)}.")
     folder = Path(out)
     try:
         if (folder / INDEX_NAME).exists() and not force:
@@ -56,6 +60,12 @@ def calibrate(
     groups = joined(read_groups(paths, gpu), read_results(results) if results is not None else ())
     if not groups:
         raise InputError("--rows", "No rows in the files given; each needs a header and at least one line.")
+    try:  # before the fits, which take minutes, and not after them
+        there = next(item for item in (folder, *folder.absolute().parents) if item.exists())
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise _unusable(out, error) from None
     entries: list[IndexEntry] = []
     files: dict[str, bytes] = {}
     for group in groups:

@@ -45,7 +45,7 @@ def _common(function: F) -> F:
 
 def _numbers(name: str, text: str) -> list[int]:
     """Whole numbers like 1,16,64, each once."""
-    parts = [part.strip() for part in text.split(",") if part.strip()]
+    parts = [part.strip() for part in text.split(",")]
     if not 1 <= len(parts) <= MAX_PROBLEMS or not all(part.isascii() and part.isdigit() for part in parts):
         raise InputError(name, f"--{name} takes whole numbers like 1,16,64, not {shown(text)}.")
     return list(dict.fromkeys(int(part[:20]) for part in parts))

@@ -203,6 +203,8 @@ def _command(given: str, option: str) -> str:
         raise InputError(field, f"--{option} is empty; give a file or a line.")
     try:
         if given == "-":
+            if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] - a shell closed it (<&-)
+                raise InputError(field, f"--{option}: stdin is closed; pipe a launch command in.")
             return sys.stdin.buffer.read(MAX_COMMAND + 1).decode("utf-8-sig")
         path = Path(os.path.expanduser(given))  # noqa: PTH111 - leaves ~NAME of nobody as it is
         if os.path.isfile(path):  # noqa: PTH113 - a long line is no file, where Path.is_file raises

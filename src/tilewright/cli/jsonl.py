@@ -6,18 +6,22 @@ answer that says so (DESIGN 4.2), and the next line follows. Blank lines are ski
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from stat import S_ISCHR
-from typing import Any, BinaryIO, Final, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 import msgspec
 
 from tilewright.cutlass.budget import ErrorLine, LineError
 from tilewright.errors import InputError, shown
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 __all__ = ["MAX_LINE_BYTES", "answer_stream", "decode_object", "error_line", "open_stream", "read_lines"]
 
@@ -43,18 +47,37 @@ def open_stream(
         InputError: the file is not there or cannot be read; `field` is the flag that named it.
     """
     if source == "-":
+        if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] - a shell closed it (<&-)
+            raise InputError(field, f"{field}: stdin is closed; give {wanted}, or pipe it in.")
         yield sys.stdin.buffer
         return
     try:
-        stream = Path(source).open("rb")  # noqa: SIM115 - closed by the `with` below
+        stream: BinaryIO = io.BufferedReader(_Told(source, field, wanted))
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        msg = f"{field}: {shown(source)} cannot be read ({reason}); give {wanted}, or -."
-        raise InputError(field, msg) from None
+        raise _unread(source, field, wanted, error) from None
     with stream:
         if _is_endless(stream):
             raise InputError(field, f"{field}: {shown(source)} is a device that never ends; give {wanted}, or -.")
         yield stream
+
+
+class _Told(io.FileIO):
+    """A file that says which one it is where reading it fails, long after it was opened (a disk, a share)."""
+
+    def __init__(self, source: str, field: str, wanted: str) -> None:
+        self._told = (source, field, wanted)
+        super().__init__(source)
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - never None: it blocks
+        try:
+            return super().readinto(buffer) or 0
+        except OSError as error:
+            raise _unread(*self._told, error) from None
+
+
+def _unread(source: str, field: str, wanted: str, error: Exception) -> InputError:
+    reason = getattr(error, "strerror", None) or str(error)
+    return InputError(field, f"{field}: {shown(source)} cannot be read ({reason}); give {wanted}, or -.")
 
 
 def _is_endless(stream: BinaryIO) -> bool:

@@ -9,7 +9,6 @@ from click.core import ParameterSource
 
 from tilewright.cli.numbers import FiniteRange
 from tilewright.cli.paths import PATH
-from tilewright.errors import InputError
 from tilewright.report.output import Output, output_options
 
 MAX_SECONDS = 3600.0
@@ -56,10 +55,13 @@ def command(
             write_new(out, script().encode(), force=force)
             output.note(f"Written: {out}")
         return
+    from tilewright.observe.remote import check_url
     from tilewright.observe.snapshot import parse_snapshot
+    from tilewright.observe.ssh import check_host
 
-    if url is not None and not url.startswith(("http://", "https://")):
-        raise InputError("url", "--url has to begin with http:// or https://.")
+    check_url(url)
+    if host is not None:
+        check_host(host)
     if out is not None:
         check_new(out, force=force)
     raw = _collected(output, host, pid, url, seconds)

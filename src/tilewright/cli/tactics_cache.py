@@ -48,7 +48,7 @@ def _running(items: Sequence[str]) -> dict[str, str]:
 def _sizes(text: str | None) -> list[int]:
     if text is None:
         return []
-    parts = [part.strip() for part in text.split(",") if part.strip()]
+    parts = [part.strip() for part in text.split(",")]
     if not parts or not all(part.isascii() and part.isdigit() and 0 < len(part) < 9 and int(part) for part in parts):
         raise InputError("graph-sizes", f"--graph-sizes takes numbers like 1,2,4,8, not {shown(text)}.")
     return sorted({int(part) for part in parts})

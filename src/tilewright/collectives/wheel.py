@@ -40,6 +40,9 @@ class WheelTree(SourceTree):
             raise tree_error(f"The file {shown(str(path))} cannot be read: {error.strerror}.") from None
         try:
             self._directory = _central_directory(self._stream, path)
+        except OSError as error:
+            self._stream.close()
+            raise tree_error(f"The file {shown(str(path))} cannot be read: {error.strerror or error}.") from None
         except BaseException:
             self._stream.close()
             raise

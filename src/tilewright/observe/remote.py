@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from typing import Final
+from urllib.parse import urlsplit
 
 from tilewright.errors import InputError, ToolError, shown
 from tilewright.observe.script import script
@@ -14,6 +15,25 @@ SLACK_S: Final = 180
 """What the collector may take beside its window: several tools, each with a limit of its own."""
 
 
+def check_url(url: str | None) -> None:
+    """Raise InputError where `url` is no address of a server's metrics."""
+    if url is None:
+        return
+    if not url.startswith(("http://", "https://")):
+        raise InputError("url", f"--url {shown(url)} has to begin with http:// or https://.")
+    try:
+        parts = urlsplit(url)
+        named = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets that do not close, a port that is none
+        named = False
+    if not named or not url.isascii() or not url.isprintable() or " " in url:
+        raise _no_address(url)
+
+
+def _no_address(url: str) -> InputError:
+    return InputError("url", f"--url {shown(url)} is no address; write http://HOST:PORT.")
+
+
 def remote_snapshot(host: str, seconds: float, pid: int | None, url: str | None) -> bytes:
     """The snapshot of `host` as JSON.
 
@@ -22,11 +42,12 @@ def remote_snapshot(host: str, seconds: float, pid: int | None, url: str | None)
         ToolError: ssh or the far python3 is missing, or the collector failed there.
     """
     check_host(host)
+    check_url(url)
     words = ["python3", "-", "--seconds", str(seconds)]
     words += ["--pid", str(pid)] if pid is not None else []
     if url is not None:
-        if not url.isprintable() or any(character in url for character in " '\"\\;&|<>$`()"):
-            raise InputError("url", f"--url {shown(url)} is no address; write http://HOST:PORT.")
+        if any(character in url for character in "'\"\\;&|<>$`()"):
+            raise _no_address(url)
         words += ["--url", url]
     command = ssh_command(host, words)
     try:

@@ -10,6 +10,8 @@ from tilewright.errors import InputError, TilewrightError, ToolError, shown
 
 CONNECT_S: Final = 15
 """How long a host may take to answer at all."""
+MAX_HOST: Final = 320
+"""Characters of USER@HOST: a name has at most 253 (RFC 1035), a user's 64 are more than any system takes."""
 SSH_FAILED: Final = 255
 """ssh's own exit code for "could not get there" (ssh(1))."""
 NO_COMMAND: Final = 127
@@ -17,7 +19,11 @@ NO_COMMAND: Final = 127
 
 def check_host(host: str) -> None:
     """Raise InputError where `host` is no host's name, or would be an option of ssh's."""
-    if not host or host.startswith("-") or any(letter.isspace() or not letter.isprintable() for letter in host):
+    if (
+        not 0 < len(host) <= MAX_HOST
+        or host.startswith("-")
+        or any(letter.isspace() or not letter.isprintable() for letter in host)
+    ):
         raise InputError("ssh", f"--ssh {shown(host)} is no host; write HOST or USER@HOST.")
 
 

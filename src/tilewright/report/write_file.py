@@ -1,9 +1,14 @@
-"""Writing one file: whole or not at all, and over an older one only when told to."""
+"""Writing one file: whole or not at all, and over an older one only when told to.
+
+What is no file (/dev/null, /dev/stdout, a named pipe) is written into: putting a file in its place would take the
+device away from everybody on the machine.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -28,11 +33,32 @@ def write_temp(folder: Path, name: str, content: bytes) -> str:
     return temp
 
 
+def _is_stream(path: Path) -> bool:
+    """Whether something is there that is written into and never replaced: a character device or a named pipe.
+
+    Raises:
+        InputError: a disk or a socket is there.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return False
+    if stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):
+        raise InputError("out", f"{shown(str(path))} is a device or a socket and is left alone; give another file.")
+    return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)
+
+
+def _probe(folder: Path) -> None:
+    """Raises OSError where no file can be made in the folder: said before the work, not after it."""
+    with tempfile.TemporaryFile(dir=folder):
+        pass
+
+
 def check_new(out: str, *, force: bool, option: str = "--out") -> Path:
     """`out`, given as `option`, as a path that may be written.
 
     Raises:
-        InputError: it is a folder, its folder is missing, or it exists and `force` is not set.
+        InputError: it is a folder, its folder is missing or takes no file, or it exists and `force` is not set.
     """
     label = shown(out)
     path = Path(out)
@@ -45,6 +71,8 @@ def check_new(out: str, *, force: bool, option: str = "--out") -> Path:
             raise InputError(
                 option.lstrip("-"), f"{option} {label}: there is no folder {shown(str(path.parent))}; make it first."
             )
+        if _is_stream(path):
+            return path
         if os.path.lexists(path) and not force:
             raise InputError(
                 option.lstrip("-"), f"{label} exists and is kept: give another {option}, or --force to replace it."
@@ -52,7 +80,16 @@ def check_new(out: str, *, force: bool, option: str = "--out") -> Path:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InputError(option.lstrip("-"), f"{option} {label} cannot be used: {reason}; give another file.") from None
+    try:
+        _probe(path.parent)
+    except OSError as error:
+        raise _unwritable(out, option, error) from None
     return path
+
+
+def _unwritable(out: str, option: str, error: OSError) -> InputError:
+    msg = f"{option} {shown(out)} cannot be written: {error.strerror or error}; give a file that you may write."
+    return InputError(option.lstrip("-"), msg)
 
 
 def write_new(out: str, content: bytes, *, force: bool, option: str = "--out") -> Path:
@@ -64,6 +101,12 @@ def write_new(out: str, content: bytes, *, force: bool, option: str = "--out") -
     path = check_new(out, force=force, option=option)
     temp: str | None = None
     try:
+        if _is_stream(path):
+            with path.open("wb") as stream:
+                stream.write(content)
+            return path
+        if path.is_symlink():  # the file that it leads to is replaced, and the link stays
+            path = path.resolve()
         temp = write_temp(path.parent, path.name, content)
         if force:
             Path(temp).replace(path)
@@ -74,8 +117,7 @@ def write_new(out: str, content: bytes, *, force: bool, option: str = "--out") -
         msg = f"{shown(out)} exists and is kept: give another {option}, or --force to replace it."
         raise InputError(option.lstrip("-"), msg) from None
     except OSError as error:
-        msg = f"{option} {shown(out)} cannot be written: {error.strerror or error}; give a file that you may write."
-        raise InputError(option.lstrip("-"), msg) from None
+        raise _unwritable(out, option, error) from None
     finally:
         if temp is not None:
             with contextlib.suppress(OSError):

@@ -74,7 +74,7 @@ MAX_COUNTS: Final = 64
 
 def token_counts(text: str) -> list[int]:
     """The token counts of a comma-separated list. Raises InputError."""
-    parts = [part.strip() for part in text.split(",") if part.strip()]
+    parts = [part.strip() for part in text.split(",")]
     if not 1 <= len(parts) <= MAX_COUNTS or not all(part.isascii() and part.isdigit() for part in parts):
         raise InputError(
             "tokens", f"--tokens takes whole numbers like 1,16,64 (at most {MAX_COUNTS}), not {shown(text)}."

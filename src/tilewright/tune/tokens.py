@@ -51,7 +51,7 @@ def parse_tokens(text: str) -> list[int]:
             raise InputError("tokens", msg)
         counts = {first, last, *(count for count in GRID if first <= count <= last)}
     else:
-        parts = [part.strip() for part in text.split(",") if part.strip()]
+        parts = [part.strip() for part in text.split(",")]
         if not parts or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
             msg = f"--tokens takes a range like 1..4096 or numbers like 1,16,64, not {shown(text)}."
             raise InputError("tokens", msg)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import urllib.request
+from http.client import HTTPException
 
 from tilewright.observe.collector.tools import Notes
 
@@ -43,7 +44,7 @@ def fetch_metrics(url: str, notes: Notes) -> dict[str, list[float]] | None:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(address, timeout=METRIC_SECONDS) as answer:
             return parse_metrics(answer.read(METRIC_BYTES).decode("utf-8", "replace"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         # The address itself stays here: it may hold a user's name or a password.
         notes.add("the server's /metrics did not answer (" + type(error).__name__ + "); SGLang needs --enable-metrics")
         return None

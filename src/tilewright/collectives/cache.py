@@ -17,6 +17,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from tilewright.errors import ToolError
+
 __all__ = ["load", "store"]
 
 MAX_ENTRIES: Final = 200
@@ -54,13 +56,13 @@ def load(kind: str, key: str, type_: type[T]) -> T | None:
         if hashlib.sha256(data[_HASH_BYTES:]).digest() != data[:_HASH_BYTES]:
             return None
         return msgspec.json.decode(data[_HASH_BYTES:], type=type_)
-    except (OSError, ValueError, RuntimeError, RecursionError):  # RuntimeError: there is no home folder
+    except (OSError, ValueError, RecursionError, ToolError):  # ToolError: there is no home folder
         return None
 
 
 def store(kind: str, key: str, value: object) -> None:
     """Keep `value`; a folder that cannot be written is passed over."""
-    with suppress(OSError, ValueError, RuntimeError):
+    with suppress(OSError, ValueError, RecursionError, ToolError):
         from tilewright.probe.cache import write_atomically
 
         path = _path(kind, key)

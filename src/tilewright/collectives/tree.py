@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tilewright.errors import TreeError, shown
+from tilewright.homes import expanded
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -151,7 +152,7 @@ def open_tree(path: str | Path) -> SourceTree:
     text = str(path)
     if not text or "\0" in text:
         raise tree_error(f"{shown(text)} is no path; pass a folder or a wheel, as in --root DIR_OR_WHEEL.")
-    target = Path(path).expanduser() if text.startswith("~") else Path(path)
+    target = expanded(text) if text.startswith("~") else Path(path)
     try:
         mode = target.stat().st_mode
     except FileNotFoundError:

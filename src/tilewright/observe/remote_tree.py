@@ -77,7 +77,7 @@ def _folder() -> Path:
 
 def _held() -> dict[str, Path]:
     """Digest -> archive of what is kept."""
-    with contextlib.suppress(OSError, RuntimeError):
+    with contextlib.suppress(OSError, ToolError):
         return {path.stem: path for path in _folder().glob("*.zip") if len(path.stem) == _SHA256}
     return {}
 
@@ -126,7 +126,7 @@ def _digest(archive: Path, host: str) -> str:
 
 def _keep(part: Path, digest: str) -> Path:
     """The archive under its digest in the cache, or where it is when no cache can be written."""
-    with contextlib.suppress(OSError, RuntimeError):
+    with contextlib.suppress(OSError, ToolError):
         folder = _folder()
         path = folder / f"{digest}.zip"
         part.replace(path)
@@ -141,7 +141,7 @@ def _part() -> Path:
     try:
         _folder().mkdir(parents=True, exist_ok=True)
         handle = tempfile.NamedTemporaryFile(dir=_folder(), suffix=".part", delete=False)  # noqa: SIM115
-    except (OSError, RuntimeError):
+    except (OSError, ToolError):
         temporary = tempfile.TemporaryDirectory(prefix="tilewright-", ignore_cleanup_errors=True)
         atexit.register(temporary.cleanup)
         handle = tempfile.NamedTemporaryFile(dir=temporary.name, suffix=".zip", delete=False)  # noqa: SIM115

@@ -14,6 +14,9 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from tilewright.errors import ToolError
+from tilewright.homes import home
+
 __all__ = ["ResultCache", "cache_root", "content_key", "write_atomically"]
 
 FORMAT: Final = 1
@@ -21,12 +24,21 @@ FORMAT: Final = 1
 
 
 def cache_root() -> Path:
-    """TILEWRIGHT_CACHE_DIR, else XDG_CACHE_HOME/tilewright, else ~/.cache/tilewright; absolute."""
+    """TILEWRIGHT_CACHE_DIR, else XDG_CACHE_HOME/tilewright, else ~/.cache/tilewright; absolute.
+
+    Raises:
+        ToolError: none of them is there.
+    """
     own = os.environ.get("TILEWRIGHT_CACHE_DIR")
     if own:
         return Path(own).absolute()
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base).absolute() if base else Path("~/.cache").expanduser().absolute()) / "tilewright"
+    if base:
+        return Path(base).absolute() / "tilewright"
+    folder = home()
+    if folder is None:
+        raise ToolError("There is no home folder to keep a cache in; set TILEWRIGHT_CACHE_DIR to a folder that can.")
+    return folder.absolute() / ".cache" / "tilewright"
 
 
 def content_key(*parts: str | bytes) -> str:
@@ -58,10 +70,13 @@ class ResultCache:
     """JSON objects by key below `cache_root()/probe`. One that cannot be read or written is no error: it is empty."""
 
     def __init__(self, enabled: bool = True) -> None:
-        self._folder = cache_root() / "probe" / f"results-{FORMAT}"
-        self.enabled = enabled
+        self._folder: Path | None = None
+        with suppress(ToolError):
+            self._folder = cache_root() / "probe" / f"results-{FORMAT}"
+        self.enabled = enabled and self._folder is not None
 
     def _path(self, key: str) -> Path:
+        assert self._folder is not None, "asked for where it is not enabled"
         return self._folder / key[:2] / f"{key[2:]}.json"
 
     def get(self, key: str) -> dict[str, Any] | None:

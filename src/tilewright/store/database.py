@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from tilewright.errors import InputError, shown
+from tilewright.homes import home
 
 T = TypeVar("T")
 
@@ -129,13 +130,21 @@ SCHEMA_VERSION: Final = len(MIGRATIONS)
 
 
 def default_path() -> Path:
-    """Where results go unless told otherwise: $TILEWRIGHT_STORE, else the user's data folder (XDG)."""
+    """Where results go unless told otherwise: $TILEWRIGHT_STORE, else the user's data folder (XDG).
+
+    Raises:
+        InputError: neither is there.
+    """
     named = os.environ.get(VARIABLE)
     if named:
         return Path(named)
     base = os.environ.get("XDG_DATA_HOME")
-    folder = Path(base) if base and Path(base).is_absolute() else Path.home() / ".local" / "share"
-    return folder / "tilewright" / "results.sqlite"
+    if base and Path(base).is_absolute():
+        return Path(base) / "tilewright" / "results.sqlite"
+    own = home()
+    if own is None:
+        raise InputError("store", f"There is no home folder to keep results in; set {VARIABLE} to a file.")
+    return own / ".local" / "share" / "tilewright" / "results.sqlite"
 
 
 def patiently(action: Callable[[], T], seconds: float = BUSY_S) -> T:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from tilewright.errors import InputError, ToolError, shown
+from tilewright.homes import expanded
 from tilewright.stopped import StoppedError
 from tilewright.sweep.document import Run, SweepDocument
 from tilewright.sweep.engines import HOST, Installed, check_space, find_engine
@@ -87,7 +88,7 @@ def _check_model(question: Question) -> str | None:
     label = shown(model)
     if "\0" in model or not model:
         raise InputError("model", f"--model {label} is no model; give a folder with config.json, or a Hugging Face id.")
-    path = Path(model).expanduser()
+    path = expanded(model)
     if path.is_dir():
         if question.engine != "openai" and not (path / "config.json").is_file():
             raise InputError("model", f"--model {label} holds no config.json; give the folder of a checkpoint.")

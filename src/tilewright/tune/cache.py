@@ -10,6 +10,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tilewright.homes import home
 from tilewright.tune.build import CACHE_VARIABLE
 from tilewright.tune.moe_call import kernel_text, own_kernel
 
@@ -31,9 +32,11 @@ def build_cache() -> Generator[Path]:
     """The folder: $TILEWRIGHT_TUNE_CACHE, else the user's cache; one of this run where that cannot be written."""
     named = os.environ.get(CACHE_VARIABLE)
     base = os.environ.get("XDG_CACHE_HOME")
-    folder = Path(named) if named else (Path(base) if base else Path.home() / ".cache") / "tilewright" / "tune"
+    own = home()
+    caches = Path(base) if base else own / ".cache" if own else None
+    folder = Path(named) if named else caches / "tilewright" / "tune" if caches else None
     with contextlib.ExitStack() as stack:
-        if not _writable(folder):
+        if folder is None or not _writable(folder):
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tilewright-tune-")))
         folder = folder.absolute()  # workers elsewhere have other current folders
         os.environ[CACHE_VARIABLE] = str(folder)

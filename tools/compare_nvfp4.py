@@ -38,11 +38,11 @@ from nvfp4_peers import (
 
 from tilewright.bench.reference import error
 from tilewright.errors import TilewrightError
-from tilewright.kernels.choose import chosen_build, row_by_row
+from tilewright.kernels.choose import choose_decode, chosen_build, row_by_row
 from tilewright.kernels.config import GroupedConfig
 from tilewright.kernels.decode import SUMMED, DecodeConfig, decode_rows
 from tilewright.kernels.launch import grouped, route
-from tilewright.kernels.layout import PackedWeights, pack
+from tilewright.kernels.layout import STEP_K, PackedWeights, pack
 from tilewright.kernels.moe import gpu_of
 from tilewright.kernels.prefill import PrefillConfig, grouped_prefill, permuted
 from tilewright.tune.build import use_cubin_cache
@@ -50,7 +50,18 @@ from tilewright.tune.build import use_cubin_cache
 SEED = 3
 SORTED = [(1, 4, 4, 3, 4, 2), (1, 4, 4, 2, 4, 4), (1, 2, 4, 4, 4, 3), (2, 4, 4, 3, 4, 0), (2, 2, 4, 4, 4, 0),
           (4, 4, 4, 3, 4, 0), (4, 2, 4, 3, 4, 0), (8, 4, 4, 2, 4, 0)]  # fmt: skip
-SINGLE = [(2, 16, 1), (2, 16, 3), (1, 8, 6), (1, 16, 3), (4, 16, 1), (4, 8, 2), (2, 4, 4), (2, 8, 3)]
+SINGLE = [
+    (1, 16, 1),
+    (2, 16, 1),
+    (1, 8, 1),
+    (2, 8, 1),
+    (4, 8, 1),
+    (4, 4, 1),
+    (2, 4, 1),
+    (2, 1, 1),
+    (4, 2, 1),
+    (2, 8, 3),
+]
 WGMMA = [(16, 8, 8, 7), (24, 8, 8, 7), (24, 16, 8, 7), (32, 16, 8, 6), (48, 32, 8, 6), (64, 40, 8, 5), (64, 48, 16, 5),
          (80, 56, 8, 4), (96, 64, 16, 4), (128, 96, 16, 3), (144, 112, 16, 3), (160, 128, 16, 3)]  # fmt: skip
 """Builds that --search times, where they suit the rows an expert gets."""
@@ -158,7 +169,8 @@ def worth_a_look(problem: Problem) -> list[Build]:
 
 def compare(problem: Problem, tensors: Any, packs: Any, peers: dict[str, Any], search: bool) -> dict[str, Any]:
     case = Case(problem, tensors, packs)
-    chosen = chosen_build(problem.rows, problem.n, problem.k, problem.experts, gpu_of(torch.device("cuda", 0)))
+    gpu = gpu_of(torch.device("cuda", 0))
+    chosen = chosen_build(problem.rows, problem.n, problem.k, problem.experts, gpu)
     builds = [chosen, *(build for build in worth_a_look(problem) if search and build != chosen)]
     results: dict[str, Any] = dict(peers["faults"])
 
@@ -172,8 +184,10 @@ def compare(problem: Problem, tensors: Any, packs: Any, peers: dict[str, Any], s
         keep("torch bf16", lambda: case.timed(grouped_mm(case, peers["dense"])))
     for build in builds:
         keep(named(build), lambda build=build: case.timed(Run(ours(case, build))))
-        if isinstance(build, DecodeConfig) and problem.matrix == "w2" and problem.topk > 1:
-            keep(f"summed {named(build)}", lambda build=build: summed(case, build))
+    if isinstance(chosen, DecodeConfig) and problem.matrix == "w2" and problem.topk > 1:
+        steps = problem.topk * -(-problem.k // STEP_K)
+        build = choose_decode(problem.tokens, problem.n, steps, gpu.sms, summed=True)
+        keep(f"summed {named(build)}", lambda: summed(case, build))
     for warps in MXFP4_WARPS if peers["mxfp4"] else ():
         keep(f"{MXFP4}, {warps} warps", lambda warps=warps: case.timed(mxfp4(case, peers["mxfp4"], warps)))
     return {

@@ -65,26 +65,62 @@ def test_what_is_chosen_is_legal_and_fits_the_smallest_gpu(tokens: int, experts:
 @pytest.mark.parametrize(("width", "steps"), [(512, 48), (6144, 2), (4096, 48), (6144, 16), (2880, 23), (16, 1)])
 @pytest.mark.parametrize("sms", [48, 132, 188])
 def test_what_is_chosen_for_single_rows_fits_the_smallest_gpu(rows: int, width: int, steps: int, sms: int) -> None:
-    build = choose_decode(rows, width, steps, sms)
-    static = build.warps * (build.blocks * 16 + 1) * 4  # the warps' sums
-    assert build.legal
-    assert build.shared_bytes + static <= SM120_LIMIT
+    for build in (choose_decode(rows, width, steps, sms), choose_decode(rows, width, 8 * steps, sms, summed=True)):
+        static = build.warps * (build.blocks * 16 + 1) * 4  # the warps' sums
+        assert build.legal
+        assert build.shared_bytes + static <= SM120_LIMIT
+
+
+def test_a_tile_has_a_thread_for_each_of_its_rows() -> None:
+    assert DecodeConfig(2, 1, 1).legal
+    assert DecodeConfig(4, 2, 1).legal
+    assert not DecodeConfig(4, 1, 1).legal
 
 
 def test_single_rows_where_experts_hardly_repeat() -> None:
-    """GLM-5 at TP8 (8 rows a token, 256 experts) up to 6 tokens; at EP8 (one row a token, 32 experts) up to 7."""
-    assert [tokens for tokens in range(1, 20) if row_by_row(tokens * 8, 256)] == [1, 2, 3, 4, 5, 6]
-    assert [tokens for tokens in range(1, 20) if row_by_row(tokens, 32)] == [1, 2, 3, 4, 5, 6, 7]
+    """GLM-5 at TP8 (8 rows a token, 256 experts) and at EP8 (one row a token, 32 experts) up to 8 tokens."""
+    assert [tokens for tokens in range(1, 20) if row_by_row(tokens * 8, 256)] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert [tokens for tokens in range(1, 20) if row_by_row(tokens, 32)] == [1, 2, 3, 4, 5, 6, 7, 8]
     assert row_by_row(1, 1)
     assert not row_by_row(2, 1)
 
 
 def test_builds_that_were_fastest_on_an_h200() -> None:
-    assert choose_decode(8, 512, 48) == choose_decode(1, 4096, 48) == DecodeConfig(2, 16, 1)
-    assert choose_decode(32, 512, 48) == choose_decode(4, 4096, 48) == DecodeConfig(4, 8, 2)
-    assert choose_decode(8, 6144, 2) == choose_decode(32, 6144, 2) == DecodeConfig(2, 4, 4)
-    assert choose_decode(1, 6144, 16) == DecodeConfig(4, 16, 1)
-    assert choose_decode(4, 6144, 16) == DecodeConfig(4, 8, 2)
+    assert choose_decode(8, 512, 48) == choose_decode(1, 4096, 48) == DecodeConfig(1, 16, 1)
+    assert (
+        choose_decode(16, 512, 48) == choose_decode(16, 768, 32) == choose_decode(2, 6144, 16) == DecodeConfig(2, 8, 1)
+    )
+    assert (
+        choose_decode(32, 512, 48) == choose_decode(4, 4096, 48) == choose_decode(8, 5760, 23) == DecodeConfig(4, 8, 1)
+    )
+    assert (
+        choose_decode(64, 512, 48) == choose_decode(8, 4096, 48) == choose_decode(6, 6144, 16) == DecodeConfig(4, 4, 1)
+    )
+    assert choose_decode(8, 768, 32) == choose_decode(1, 6144, 16) == DecodeConfig(1, 8, 1)
+    assert (
+        choose_decode(8, 6144, 2) == choose_decode(16, 6144, 2) == choose_decode(16, 4096, 3) == DecodeConfig(2, 1, 1)
+    )
+    assert choose_decode(48, 6144, 2) == choose_decode(32, 7168, 2) == DecodeConfig(4, 2, 1)
+    assert choose_decode(8, 4096, 3) == DecodeConfig(2, 3, 1)
+
+
+def test_builds_that_were_fastest_where_experts_are_summed() -> None:
+    def summed(tokens: int, width: int, steps: int) -> DecodeConfig:
+        return choose_decode(tokens, width, steps, summed=True)
+
+    assert summed(1, 4096, 24) == summed(1, 2880, 92) == DecodeConfig(2, 16, 1)
+    assert (
+        summed(1, 6144, 16)
+        == summed(2, 6144, 16)
+        == summed(2, 4096, 24)
+        == summed(4, 2880, 92)
+        == DecodeConfig(2, 8, 1)
+    )
+    assert summed(4, 4096, 24) == DecodeConfig(4, 8, 1)
+    assert summed(4, 6144, 16) == summed(6, 6144, 16) == summed(8, 2880, 92) == DecodeConfig(4, 4, 1)
+
+
+def test_few_rows_are_sorted_with_one_column() -> None:
     few = GroupedConfig(1, 4, 4, 3, 4, 2)
     assert choose(16 * 8, 256, 2) == choose(64 * 8, 256, 48) == choose(128 * 8, 256, 48) == choose(160, 32, 16) == few
     assert choose(160 * 8, 256, 2) == few

@@ -15,9 +15,9 @@ from tilewright.kernels.decode import DecodeConfig
 from tilewright.kernels.layout import GROUP_ROWS, STEP_K
 from tilewright.kernels.prefill import PrefillConfig
 
-_REPEATS: Final = 0.1
-"""Rows an expert beyond the first, on average, up to which every row reads its own expert. At 1.06 rows an expert that
-was faster than sorted rows in seven of eight cases, at 1.25 slower in all four."""
+_REPEATS: Final = 0.124
+"""Rows an expert beyond the first, on average, up to which every row reads its own expert: GLM-5 at TP8 with 8 tokens
+took 32 + 21 us so, the sum included, and 36 + 21 sorted, which sorts and sums besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +88,32 @@ def choose(rows: int, experts: int, steps: int, gpu: Gpu = H200) -> GroupedConfi
     return _SMALLER if build.columns == 1 and 2 * build.shared_bytes > gpu.shared_bytes else build
 
 
-def choose_decode(rows: int, width: int, steps: int, sms: int = H200.sms) -> DecodeConfig:
+_FEW_STEPS_ALONE: Final = 4
+"""Steps of K up to which one warp, or as many as there are steps, take a tile."""
+
+
+def choose_decode(rows: int, width: int, steps: int, sms: int = H200.sms, *, summed: bool = False) -> DecodeConfig:
     """The build for `rows` single rows times matrices of `width` stored rows and `steps` 128-value steps of K.
 
-    Many 64-row groups an SM: large tiles and few warps. One or fewer: the whole of K in flight at once.
+    `summed`: `rows` tokens, whose experts' steps follow one another. One stage everywhere: where a warp waits, others
+    of the SM work, and what more stages would hold ahead is better held by more of them. So the GPU is to be full of
+    warps (12 to 24 an SM) and yet over in one go: the limits are where one build overtook the next in GLM-5's,
+    DeepSeek-V3's, Qwen3-235B's and gpt-oss-120b's matrices at 1 to 12 tokens.
     """
-    groups = rows * -(-width // GROUP_ROWS)
-    if 2 * groups >= 3 * sms:
-        return DecodeConfig(blocks=2, warps=4, stages=4) if steps <= 2 else DecodeConfig(blocks=4, warps=8, stages=2)
-    if groups * 10 >= 6 * sms:
-        return DecodeConfig(blocks=4, warps=16, stages=1)
-    return DecodeConfig(blocks=2, warps=16, stages=1)
+    load = rows * -(-width // GROUP_ROWS) / sms  # 64-row groups an SM
+    if steps <= _FEW_STEPS_ALONE and not summed:
+        if load > 24:
+            return DecodeConfig(blocks=4, warps=2, stages=1)
+        return DecodeConfig(blocks=2, warps=1 if load > 5.5 else steps, stages=1)
+    if load < 0.6:
+        return DecodeConfig(blocks=2 if summed else 1, warps=16, stages=1)
+    if load < 0.8 and not summed:
+        return DecodeConfig(blocks=1, warps=8, stages=1)
+    if load < 1.9:
+        return DecodeConfig(blocks=2, warps=8, stages=1)
+    # Of 8 warps an SM holds three blocks: a little over three groups an SM would leave most SMs waiting for the last.
+    narrow = load > 2.5 if summed else 3 < load < 4.5
+    return DecodeConfig(blocks=4, warps=4 if narrow else 8, stages=1)
 
 
 def chosen_build(

@@ -133,3 +133,29 @@ def test_a_device_that_never_ends_is_not_read_for_ever(cli: Any) -> None:
     assert "--log '/dev/zero' is a device" in done.err
     with pytest.raises(InputError, match="larger than any report"):
         read_baseline("/dev/zero")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("words", [("gpus",), ("flags", "vllm", "--json"), ("mcp", "--list")], ids=lambda w: w[0])
+def test_a_full_disk_under_stdout_is_one_sentence(words: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tilewright", *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
+            check=False,
+        )  # fmt: skip
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert "output cannot be written: No space left" in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_stderr_that_takes_nothing_changes_no_exit_status() -> None:
+    """Notes are beside the result; status 1 is a no, and was what a note on a full disk gave."""
+    search = ("fit", "--search", "--gpu", "h200", "--a", "bf16", "--m", "64", "--n", "512", "--k", "512")
+    for words, code in ((search, 0), (("observe", "--seconds", "0"), 0), (("nope",), 2), (("gpus", "nope"), 2)):
+        with Path("/dev/full").open("wb") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "tilewright", *words], stdout=subprocess.PIPE, stderr=full, timeout=60,
+                check=False,
+            )  # fmt: skip
+        assert done.returncode == code, words
+        assert bool(done.stdout) == (code == 0)

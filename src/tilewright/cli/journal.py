@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tilewright.cli.paths import PATH
-from tilewright.report.output import Output, output_options
+from tilewright.report.output import Output, output_options, tell
 
 if TYPE_CHECKING:
     from tilewright.journal.documents import Entry, JournalDocument
@@ -61,7 +61,7 @@ def command(
     if out is not None:
         content = json_bytes(document) + b"\n" if as_json else markdown(document).encode()
         write_new(out, content, force=force)
-        click.echo(f"{len(document.entries)} entries written: {out}", err=True)
+        tell(f"{len(document.entries)} entries written: {out}")
     elif as_json:
         output.document(document)
     elif as_markdown:

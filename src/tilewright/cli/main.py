@@ -6,6 +6,7 @@ signal's number where Ctrl-C (130) or another signal ended it. The program start
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from importlib import import_module
@@ -17,11 +18,14 @@ from tilewright._version import __version__
 from tilewright.cli.arguments import misplaced
 from tilewright.cli.registry import COMMANDS
 from tilewright.errors import MAX_SHOWN, TilewrightError, nearest, shown
+from tilewright.report.silence import silence
 from tilewright.stopped import STOPPED, StoppedError
 
 EXIT_BAD_INPUT = 2
 STOPPED_BY: Final = {128 + number: number for number in (1, 2, 15)}
 """Exit codes of a run that SIGHUP, SIGINT or SIGTERM ended -> the signal (POSIX numbers)."""
+FULL: Final = frozenset({errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)})
+"""What a system answers that takes no more of a file. Files of ours name themselves; without a name it is stdout."""
 
 
 class ClosedPipeError(Exception):
@@ -86,9 +90,11 @@ def _say(msg: str) -> None:
     """One line on stderr, whatever its encoding can carry."""
     line = f"tilewright: {' '.join(msg.split())}"
     try:
-        print(line, file=sys.stderr)
+        print(line, file=sys.stderr, flush=True)
     except UnicodeEncodeError:
         print(line.encode("ascii", "backslashreplace").decode(), file=sys.stderr)
+    except OSError:  # nobody can be told (a full disk, a terminal that is gone); the exit code still does
+        silence(sys.stderr)
 
 
 def _short(msg: str, given: list[str]) -> str:
@@ -112,18 +118,12 @@ def _stopped(error: BaseException) -> int:
     return 128 + found.number
 
 
-def _silence_stdout() -> None:
-    """Point stdout at nothing, so that the interpreter's last flush cannot fail on a closed pipe."""
-    devnull = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(devnull, sys.stdout.fileno())
-
-
 def _flush() -> None:
     """What is still to be printed; the answer is known, so that a reader that has gone changes nothing."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        _silence_stdout()
+        silence(sys.stdout)
 
 
 def invoke(args: list[str] | None = None) -> int:
@@ -161,7 +161,7 @@ def invoke(args: list[str] | None = None) -> int:
         return _stopped(error)
     except ClosedPipeError:
         # Whoever reads it has enough (`| head`), which is no error; a --check without its answer is no yes.
-        _silence_stdout()
+        silence(sys.stdout)
         return EXIT_BAD_INPUT if "--check" in given else 0
     except UnicodeEncodeError as error:
         # A byte of the command line that is not UTF-8 is a lone surrogate in Python; stores and JSON take none.
@@ -179,6 +179,10 @@ def invoke(args: list[str] | None = None) -> int:
     except OSError as error:
         if debug:
             raise
+        if error.filename is None and error.errno in FULL:
+            silence(sys.stdout)
+            _say(f"The output cannot be written: {error.strerror or error}; free some space, or send it elsewhere.")
+            return EXIT_BAD_INPUT
         name = f" ({error.filename})" if error.filename else ""
         _say(f"The system refused{name}: {error.strerror or error}.")
         return EXIT_BAD_INPUT

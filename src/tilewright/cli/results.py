@@ -14,7 +14,7 @@ import click
 from tilewright.cli.paths import PATH
 from tilewright.cli.results_trials import trials
 from tilewright.errors import InputError, shown
-from tilewright.report.output import Output, output_options
+from tilewright.report.output import Output, output_options, tell
 
 if TYPE_CHECKING:
     from tilewright.store import Query, Store, Stored
@@ -285,7 +285,7 @@ def export(form: str, out: str | None, force: bool, **chosen: Any) -> None:
         sys.stdout.buffer.flush()
         return
     write_new(out, content, force=force)
-    click.echo(f"{len(found)} results written: {out}", err=True)
+    tell(f"{len(found)} results written: {out}")
 
 
 @command.command(

@@ -16,6 +16,8 @@ from typing import Any, Final, TypeVar
 import click
 import msgspec
 
+from tilewright.report.silence import silence
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 BAR_FULL, BAR_EMPTY = "█", "·"
@@ -38,6 +40,14 @@ def visible(text: str) -> str:
 def json_bytes(value: object) -> bytes:
     """`value` as one compact JSON document, UTF-8."""
     return msgspec.json.encode(value)
+
+
+def tell(text: str) -> None:
+    """One line on stderr. Where it takes none (a full disk, a terminal that is gone) the work goes on without it."""
+    try:
+        click.echo(text, err=True)
+    except OSError:
+        silence(sys.stderr)
 
 
 def _unicode_ok() -> bool:
@@ -82,7 +92,7 @@ class Output:
     def note(self, text: str) -> None:
         """One line for the human beside the result: on stderr, unless `--quiet`."""
         if not self.quiet:
-            click.echo(text, err=True)
+            tell(text)
 
     def heading(self, text: str) -> None:
         """A heading line on stdout."""

@@ -9,7 +9,7 @@ from tilewright.cutlass.config import KernelConfig
 from tilewright.probe.against import Comparison
 from tilewright.probe.result import KernelBuild, ProbeError, ProbeResult
 from tilewright.report.budget_text import BAR_WIDTH, title, verdict_line, wrapped
-from tilewright.report.output import Output, bar
+from tilewright.report.output import Output, bar, tell
 
 __all__ = ["Progress", "show_comparison", "show_line", "show_one"]
 
@@ -40,7 +40,7 @@ class Progress:
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
             self._open = True
         else:
-            print(text, file=sys.stderr)
+            tell(text)
 
     def end(self) -> None:
         """Leave the line."""

@@ -149,7 +149,7 @@ def test_a_sample_is_drawn_for_the_trees_given(cli: Any, tools: tuple[str, ...])
         ((*CONFIG, "--schedule", "x; rm -rf /"), "schedule"),
         ((*CONFIG, "--epilogue-schedule", "X>"), "epilogue_schedule"),
         ((*CONFIG, "--extensions", "/nonexistent"), "nothing at"),
-        ((*CONFIG, "--keep", "/proc/nope"), "refused"),
+        ((*CONFIG, "--keep", "/proc/nope"), "--keep '/proc/nope' cannot be written"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_2(

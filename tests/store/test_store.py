@@ -221,6 +221,17 @@ def test_a_missing_or_impossible_path_is_one_sentence(tmp_path: Path) -> None:
         Store.append_to(tmp_path)
 
 
+def test_a_pipe_or_a_device_is_no_store_and_gets_no_journal_beside_it(tmp_path: Path) -> None:
+    """As root, `--store /dev/null` left /dev/null-journal."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "null").symlink_to("/dev/null")
+    for name in ("pipe", "null"):
+        for opened in (Store.read, Store.append_to):
+            with pytest.raises(InputError, match="is no file, and a store is one"):
+                opened(tmp_path / name)
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["null", "pipe"]
+
+
 def test_an_empty_file_becomes_a_store_but_is_none_yet(tmp_path: Path) -> None:
     path = tmp_path / "s"
     path.touch()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, TypeVar
 
 import click
 
 from tilewright.cli.paths import PATH
+from tilewright.errors import InputError, shown
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,6 +42,25 @@ def compiler_options(function: F) -> F:
     for option in reversed(options):
         function = option(function)
     return function
+
+
+def keep_folder(keep: str | None) -> Path | None:
+    """The folder of --keep, made where it is missing.
+
+    Raises:
+        InputError: it is none, or takes no file: said before anything is compiled.
+    """
+    if keep is None:
+        return None
+    folder = Path(keep)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            return folder
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        msg = f"--keep {shown(keep)} cannot be written: {reason}; give a folder that you may write."
+        raise InputError("keep", msg) from None
 
 
 def cores() -> int:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from tilewright.cli.compiler_options import compiler_options, cores
+from tilewright.cli.compiler_options import compiler_options, cores, keep_folder
 from tilewright.cli.config_options import config_options
 from tilewright.cli.exit_status import EXIT_NO
 from tilewright.cli.paths import PATH
@@ -91,7 +90,7 @@ def command(
         extensions=scatter,
         jobs=jobs or cores(),
         timeout_s=timeout_s,
-        keep=Path(keep) if keep is not None else None,
+        keep=keep_folder(keep),
         use_cache=not no_cache,
     )
     if source is not None:

@@ -172,8 +172,10 @@ def _check_header(path: Path) -> None:
     try:
         if path.is_dir():
             raise InputError("store", f"{shown(str(path))} is a folder, and a store is a file; give another store.")
-        if not path.is_file():
+        if not path.exists():
             return
+        if not path.is_file():  # SQLite would leave its journal beside it (/dev/null-journal)
+            raise InputError("store", f"{shown(str(path))} is no file, and a store is one; give another store.")
         with path.open("rb") as stream:
             head = stream.read(len(_MAGIC))
     except (OSError, ValueError) as error:

@@ -186,7 +186,7 @@ def compare(problem: Problem, tensors: Any, packs: Any, peers: dict[str, Any], s
         keep(named(build), lambda build=build: case.timed(Run(ours(case, build))))
     if isinstance(chosen, DecodeConfig) and problem.matrix == "w2" and problem.topk > 1:
         steps = problem.topk * -(-problem.k // STEP_K)
-        build = choose_decode(problem.tokens, problem.n, steps, gpu.sms, summed=True)
+        build = choose_decode(problem.tokens, problem.n, steps, gpu.sms, place="summed")
         keep(f"summed {named(build)}", lambda: summed(case, build))
     for warps in MXFP4_WARPS if peers["mxfp4"] else ():
         keep(f"{MXFP4}, {warps} warps", lambda warps=warps: case.timed(mxfp4(case, peers["mxfp4"], warps)))

@@ -65,7 +65,7 @@ def test_what_is_chosen_is_legal_and_fits_the_smallest_gpu(tokens: int, experts:
 @pytest.mark.parametrize(("width", "steps"), [(512, 48), (6144, 2), (4096, 48), (6144, 16), (2880, 23), (16, 1)])
 @pytest.mark.parametrize("sms", [48, 132, 188])
 def test_what_is_chosen_for_single_rows_fits_the_smallest_gpu(rows: int, width: int, steps: int, sms: int) -> None:
-    for build in (choose_decode(rows, width, steps, sms), choose_decode(rows, width, 8 * steps, sms, summed=True)):
+    for build in (choose_decode(rows, width, steps, sms), choose_decode(rows, width, 8 * steps, sms, place="summed")):
         static = build.warps * (build.blocks * 16 + 1) * 4  # the warps' sums
         assert build.legal
         assert build.shared_bytes + static <= SM120_LIMIT
@@ -86,7 +86,7 @@ def test_single_rows_where_experts_hardly_repeat() -> None:
 
 
 def test_builds_that_were_fastest_on_an_h200() -> None:
-    assert choose_decode(8, 512, 48) == choose_decode(1, 4096, 48) == DecodeConfig(1, 16, 1)
+    assert choose_decode(8, 512, 48) == choose_decode(1, 4096, 48) == DecodeConfig(2, 16, 1)
     assert (
         choose_decode(16, 512, 48) == choose_decode(16, 768, 32) == choose_decode(2, 6144, 16) == DecodeConfig(2, 8, 1)
     )
@@ -104,18 +104,20 @@ def test_builds_that_were_fastest_on_an_h200() -> None:
     assert choose_decode(8, 4096, 3) == DecodeConfig(2, 3, 1)
 
 
+def test_the_first_kernel_of_a_layer_leaves_room_for_the_second() -> None:
+    """Qwen3-235B's w13 at TP4: alone as many warps as fit, in a layer one block an SM."""
+    assert choose_decode(8, 768, 32) == DecodeConfig(1, 8, 1)
+    assert choose_decode(8, 768, 32, place="first") == DecodeConfig(4, 16, 1)
+    assert choose_decode(8, 512, 48, place="first") == choose_decode(8, 512, 48) == DecodeConfig(2, 16, 1)
+
+
 def test_builds_that_were_fastest_where_experts_are_summed() -> None:
     def summed(tokens: int, width: int, steps: int) -> DecodeConfig:
-        return choose_decode(tokens, width, steps, summed=True)
+        return choose_decode(tokens, width, steps, place="summed")
 
     assert summed(1, 4096, 24) == summed(1, 2880, 92) == DecodeConfig(2, 16, 1)
-    assert (
-        summed(1, 6144, 16)
-        == summed(2, 6144, 16)
-        == summed(2, 4096, 24)
-        == summed(4, 2880, 92)
-        == DecodeConfig(2, 8, 1)
-    )
+    assert summed(1, 6144, 16) == summed(1, 7168, 16) == DecodeConfig(4, 16, 1)
+    assert summed(2, 6144, 16) == summed(2, 4096, 24) == summed(4, 2880, 92) == DecodeConfig(2, 8, 1)
     assert summed(4, 4096, 24) == DecodeConfig(4, 8, 1)
     assert summed(4, 6144, 16) == summed(6, 6144, 16) == summed(8, 2880, 92) == DecodeConfig(4, 4, 1)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Final
+from typing import Final, Literal
 
 from tilewright.kernels.config import GroupedConfig
 from tilewright.kernels.decode import DecodeConfig
@@ -92,27 +92,32 @@ _FEW_STEPS_ALONE: Final = 4
 """Steps of K up to which one warp, or as many as there are steps, take a tile."""
 
 
-def choose_decode(rows: int, width: int, steps: int, sms: int = H200.sms, *, summed: bool = False) -> DecodeConfig:
+def choose_decode(
+    rows: int, width: int, steps: int, sms: int = H200.sms, *, place: Literal["alone", "first", "summed"] = "alone"
+) -> DecodeConfig:
     """The build for `rows` single rows times matrices of `width` stored rows and `steps` 128-value steps of K.
 
-    `summed`: `rows` tokens, whose experts' steps follow one another. One stage everywhere: where a warp waits, others
-    of the SM work, and what more stages would hold ahead is better held by more of them. So the GPU is to be full of
-    warps (12 to 24 an SM) and yet over in one go: the limits are where one build overtook the next in GLM-5's,
-    DeepSeek-V3's, Qwen3-235B's and gpt-oss-120b's matrices at 1 to 12 tokens.
+    `place`: alone, the first of a layer, or the layer's second, `rows` tokens whose experts' steps follow one another.
+    One stage everywhere: where a warp waits, others of the SM work, and what more stages would hold ahead is better
+    held by more of them. So the GPU is to be full of warps (12 to 24 an SM) and yet over in one go: the limits are
+    where one build overtook the next in GLM-5's, DeepSeek-V3's, Qwen3-235B's and gpt-oss-120b's matrices at 1 to 12
+    tokens.
     """
     load = rows * -(-width // GROUP_ROWS) / sms  # 64-row groups an SM
-    if steps <= _FEW_STEPS_ALONE and not summed:
+    if steps <= _FEW_STEPS_ALONE and place != "summed":
         if load > 24:
             return DecodeConfig(blocks=4, warps=2, stages=1)
         return DecodeConfig(blocks=2, warps=1 if load > 5.5 else steps, stages=1)
     if load < 0.6:
-        return DecodeConfig(blocks=2 if summed else 1, warps=16, stages=1)
-    if load < 0.8 and not summed:
-        return DecodeConfig(blocks=1, warps=8, stages=1)
+        return DecodeConfig(blocks=2, warps=16, stages=1)
+    if load < 0.9:
+        # In a layer, whose kernels overlap, one block an SM leaves room for those of the other: GLM-5 at one token took
+        # 11.9 us with two such, and 13.4 with builds that were as fast or faster one by one.
+        return DecodeConfig(1, 8, 1) if place == "alone" else DecodeConfig(4, 16, 1)
     if load < 1.9:
         return DecodeConfig(blocks=2, warps=8, stages=1)
     # Of 8 warps an SM holds three blocks: a little over three groups an SM would leave most SMs waiting for the last.
-    narrow = load > 2.5 if summed else 3 < load < 4.5
+    narrow = load > 2.5 if place == "summed" else 3 < load < 4.5
     return DecodeConfig(blocks=4, warps=4 if narrow else 8, stages=1)
 
 

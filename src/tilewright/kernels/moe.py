@@ -125,8 +125,8 @@ def fused_moe(
     if alone:
         # Two launches: nothing is sorted, and the second sums over a token's experts itself.
         middle = torch.empty((rows, w13.width), dtype=torch.bfloat16, device=x.device)
-        first_build = choose_decode(here, w13.rows, w13.steps, gpu.sms)
-        second_build = choose_decode(tokens, w2.rows, w2.steps * topk, gpu.sms, summed=True)
+        first_build = choose_decode(here, w13.rows, w13.steps, gpu.sms, place="first")
+        second_build = choose_decode(tokens, w2.rows, w2.steps * topk, gpu.sms, place="summed")
         decode_rows(x, w13, ids, middle, first_build, per_token=topk, mode=SILU)
         decode_rows(middle, w2, ids, out, second_build, per_token=topk, mode=SUMMED, router=router, overlap=True)
         return out

@@ -1,6 +1,6 @@
 """DeepGEMM's dense GEMMs: bf16, and FP8 with a scale for 1 x 128 activations and 128 x 128 weights.
 
-Written against the sources of 1.0.0, 2.6.1 and SGLang's fork 0.2.5 and not run.
+Written against the sources of 1.0.0, 2.6.1 and SGLang's fork 0.2.5; of that fork 0.1.3 ran on an H200, bf16 and FP8.
 """
 
 from __future__ import annotations

@@ -208,6 +208,28 @@ def test_the_whole_kernel_decides_the_status(tmp_path: Path) -> None:
     assert msgspec.json.decode(msgspec.json.encode(result))["schema"] == "tilewright/probe/1"
 
 
+@pytest.mark.parametrize(
+    ("behaviour", "why"),
+    [
+        ("print('Killed'); sys.exit(137)", "nvcc ended with 137 and named no error"),
+        ("time.sleep(60)", "nvcc took longer than 3 s"),
+    ],
+)
+def test_a_kernel_without_an_answer_is_not_called_one_that_fits(tmp_path: Path, behaviour: str, why: str) -> None:
+    """A compiler that was killed for want of memory, or took too long."""
+    nvcc = write_nvcc(tmp_path, f"""
+        if "-cubin" in args:
+            {behaviour}
+        succeed()
+        """)  # fmt: skip
+    headers, scatter = open_headers([str(make_tree(tmp_path / "tree"))])
+    config = parse_config({"arch": "sm120", "a": "nvfp4", "tile": "128x128x128"})
+    settings = Settings(find_nvcc(str(nvcc)), scatter, timeout_s=3)
+    (result,) = probe([Request(config, headers[0])], settings, ptxas=True)
+    assert (result.status, result.type_status, result.kernel) == ("unsupported", "fits", None)
+    assert why in (result.cause or "")
+
+
 def test_no_compiler_anywhere_is_a_missing_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     for name in ("CUDA_HOME", "CUDA_PATH"):

@@ -105,8 +105,8 @@ def section_bytes(cubin: bytes, prefix: str) -> int:
     return total
 
 
-def _build(job: Job, settings: Settings) -> KernelBuild | None:
-    """Compile one kernel; None where there is no answer (time limit, crash)."""
+def _build(job: Job, settings: Settings) -> KernelBuild | str:
+    """Compile one kernel; where there is no answer (time limit, crash), why."""
     text = _source(job)
     folder = Path(tempfile.mkdtemp(prefix="tilewright-probe-"))
     started = time.monotonic()
@@ -135,8 +135,10 @@ def _build(job: Job, settings: Settings) -> KernelBuild | None:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     errors = parse_diagnostics(done.output, [str(path) for path in includes])
-    if done.timed_out or not errors:
-        return None
+    if done.timed_out:
+        return f"nvcc took longer than {settings.timeout_s:g} s (--timeout)"
+    if not errors:
+        return f"nvcc ended with {done.code} and named no error; it may have been killed for want of memory (--jobs 1)"
     messages = dict.fromkeys(f"{error.message} ({error.at})" for error in errors)
     capacity = all(error.capacity for error in errors)
     return KernelBuild(compiles=False, capacity_assert=capacity, seconds=seconds, errors=list(messages)[:MAX_ERRORS])
@@ -144,15 +146,15 @@ def _build(job: Job, settings: Settings) -> KernelBuild | None:
 
 def build_kernels(
     jobs: Sequence[Job], settings: Settings, progress: Callable[[int, int, float], None] | None = None
-) -> list[KernelBuild | None]:
-    """The whole kernel of every job, in order; None where the compiler gave no answer.
+) -> list[KernelBuild | str]:
+    """The whole kernel of every job, in order; where the compiler gave no answer, why.
 
     Raises:
         ToolError: the compiler cannot be used.
     """
     cache = ResultCache(settings.use_cache)
     keys = [_key(job, settings) for job in jobs]
-    known: dict[str, KernelBuild | None] = {}
+    known: dict[str, KernelBuild | str] = {}
     wanted: dict[str, Job] = {}
     for key, job in zip(keys, jobs, strict=True):
         entry = cache.get(key) if key not in known and key not in wanted else None
@@ -170,7 +172,7 @@ def build_kernels(
             for done, future in enumerate(as_completed(futures), 1):
                 key = futures[future]
                 built = known[key] = future.result()
-                if built is not None:
+                if isinstance(built, KernelBuild):
                     cache.put(key, msgspec.to_builtins(built))
                 if progress is not None:
                     progress(done, len(futures), time.monotonic() - started)

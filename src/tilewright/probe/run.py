@@ -108,8 +108,12 @@ def _add_kernels(
     ]
     builds = build_kernels([plan for _, plan in wanted], settings, _named(progress, "kernels"))
     for (result, _), build in zip(wanted, builds, strict=True):
+        if isinstance(build, str):
+            result.status = "unsupported"
+            result.cause = f"The types compile, the whole kernel has no answer: {build}."
+            continue
         result.kernel = build
-        if build is None or build.compiles or build.capacity_assert:
+        if build.compiles or build.capacity_assert:
             continue
         result.status = "illegal"
         result.rules = [*result.rules, build.errors[0]]

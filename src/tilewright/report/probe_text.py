@@ -74,8 +74,9 @@ def show_one(config: KernelConfig, result: ProbeResult, out: Output) -> None:
         out.heading("NO ANSWER")
         for line in wrapped(result.cause or ""):
             out.line(line)
-        return
-    if result.status == "illegal":
+        if result.smem_bytes is None:
+            return
+    elif result.status == "illegal":
         where = "the types do not compile" if result.type_status == "illegal" else "the whole kernel does not compile"
         out.heading(f"ILLEGAL: {where}.")
         for line in wrapped(result.rules[-1] if result.rules else result.cause or ""):

@@ -166,6 +166,15 @@ def test_other_gpus_are_modelled_with_wide_bounds_and_it_is_said(gpu: str) -> No
     assert tilewright.predict(AllreduceQuestion(gpu=gpu, gpus=2, bytes=1 << 20)).time_s > 0
 
 
+@pytest.mark.parametrize(("m", "measured_us"), [(1, 18.5), (64, 17.8), (4096, 343.0)])
+def test_a_smaller_cache_holds_no_weight_that_a_larger_one_held(m: int, measured_us: float) -> None:
+    """59 MB stay in the 128 MB of the GPU whose rows are carried over, not in an H200's; measured there (bench.md)."""
+    answer = tilewright.predict(GemmQuestion(gpu="h200", dtype="bf16", m=m, n=4096, k=7168))
+    assert answer.time_s > answer.limit_s >= 2 * 4096 * 7168 / 4.8e12
+    assert answer.low_s <= measured_us * 1e-6 <= answer.high_s
+    assert "cold read" not in answer.why
+
+
 def test_outside_the_calibrated_range_it_says_so_and_widens() -> None:
     near = tilewright.predict(GemmQuestion(gpu=SERVER, dtype="nvfp4", m=64, n=4096, k=4096), basis="modelled")
     far = tilewright.predict(GemmQuestion(gpu=SERVER, dtype="nvfp4", m=64, n=4096, k=1 << 20), basis="modelled")

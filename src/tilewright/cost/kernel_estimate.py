@@ -64,11 +64,18 @@ class _Choice(NamedTuple):
     stated: str = ""
     own: bool = False
     """Whether the rows are of that very GPU, backend and format."""
+    smaller_cache: bool = False
+    """Whether they are of a GPU with a larger L2 cache."""
 
 
 @lru_cache(maxsize=4096)
 def _gpu(name: str) -> Gpu:
     return resolve_gpu(name)
+
+
+def _l2_bytes(gpu: Gpu) -> float:
+    """Bytes of a GPU's L2 cache; 0 where that is not known."""
+    return float(gpu.value("l2_bytes") or 0.0)
 
 
 def _choose(
@@ -166,7 +173,8 @@ def _chosen(
             f"{', '.join(sorted(far))}: measured far from this shape only, so the efficiency of {name} is taken"
         )
     stated = f"{name}, {model.entry.framework}: {error.mean:.1%} mean error on shapes held out"
-    return _Choice(model, relative, gpu, dtype, rates, name, widen, tuple(notes), stated, own)
+    smaller = home != gpu.key and _l2_bytes(gpu) < _l2_bytes(_gpu(home))
+    return _Choice(model, relative, gpu, dtype, rates, name, widen, tuple(notes), stated, own, smaller)
 
 
 def _family(op: str, name: str) -> str | None:
@@ -246,7 +254,8 @@ def estimate_kernel(question: GemmQuestion | MoeQuestion, coefficients: Coeffici
     limit, warm = _limit(choice, memory, compute, time)
     if warm:
         notes.append("the table's rows repeat one weight, which stays in the L2 cache: a cold read takes longer")
-    time = max(time, limit)
+    if time < limit:
+        time = limit + launch
     bound: Bound = "latency" if launch > max(memory, compute) else "memory" if memory >= compute else "compute"
     return Estimate(
         id=question.id, time_s=time, low_s=time * low / widen, high_s=time * high * widen, limit_s=limit, bound=bound,
@@ -318,11 +327,12 @@ def _ratio(
 
 
 def _limit(choice: _Choice, memory: float, compute: float, time: float) -> tuple[float, bool]:
-    """What the hardware allows, and whether the time is one that only a warm L2 cache allows."""
+    """What the hardware allows, and whether the time is one that only a warm L2 cache allows. What a larger cache held
+    while rows were measured is not held here: such a time is never below a cold read."""
     cold = max(memory, compute)
-    if cold <= time:
+    if cold <= time or choice.smaller_cache:
         return cold, False
-    l2 = float(choice.gpu.value("l2_bytes") or 0.0)
+    l2 = _l2_bytes(choice.gpu)
     return min(max(compute, memory - l2 / choice.rates.bandwidth), time), memory > compute
 
 

@@ -48,6 +48,24 @@ def test_whole_kernels_get_the_status_that_compiling_them_gave_and_the_rule_that
         assert any(rule.partition(" (")[0] in row["errors"][0] for rule in budget.rules), (budget.rules, row["errors"])
 
 
+def test_pinned_stages_that_overfill_tensor_memory_are_no_use() -> None:
+    """SM100 mixed input: accumulators and converted A share 512 columns, and nothing asserts that they fit."""
+    raw = {
+        "arch": "sm100", "op_class": "mixed_input", "a": "int4", "b": "bf16", "narrow": "a", "tile": [128, 32, 128],
+        "schedule": "1sm", "epilogue_schedule": "tma_warp_specialized_1sm",
+    }  # fmt: skip
+    causes = {stages: fit(parse_config(raw | {"stages": stages})).cause or "" for stages in (5, 6)}
+    assert "computes nonsense" not in causes[5]
+    assert "6 accumulators of 32 columns and 6 converted stages of 64 take 576 of the 512 columns" in causes[6]
+    auto = fit(parse_config(raw))
+    assert (auto.status, auto.type_status, auto.status_basis) == ("illegal", "fits", "compiled")
+    assert auto.fixes is not None
+    assert (auto.fixes[0].change, auto.fixes[0].note) == (
+        {"stages": 5},
+        "pin StageCount<5>; the tile and the fusion stay",
+    )
+
+
 def test_what_is_called_compiled_has_a_compiled_kernel_behind_it() -> None:
     """Every release that data/cutlass_kernels.json names for a kind of kernel is one of a kernel that did not build."""
     configs = {row["config"]["id"]: row["config"] for name in ("sm120", "sm121") for row in truth_rows(name)}

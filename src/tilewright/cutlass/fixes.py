@@ -123,7 +123,13 @@ def _candidates(
     config: KernelConfig, status: str, stages: int | None, short: bool = False
 ) -> Iterator[tuple[str, Change, str]]:
     if status == "illegal":
-        yield from (item for item in _legalise(config) if not short or item[0] in FREES_BYTES)
+        yield from (
+            item
+            for item in _legalise(config)
+            if (not short or item[0] in FREES_BYTES)
+            # where a count is known (the types compile), the largest that works is tried below
+            and (stages is None or item[0] != "stages_pinned")
+        )
     if status == UNUSABLE and config.arch in fixes_sm100.ARCHS:
         yield from fixes_sm100.schedules(config)
     if stages is not None:

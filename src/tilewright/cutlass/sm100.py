@@ -67,7 +67,8 @@ def lay_out(config: KernelConfig) -> Laid | list[Broken]:
     rules = sm100_rules_for(config.cutlass)
     form = _form(config, main, rules)
     direct = not epi.tag.tma
-    return lay_kernel(config, form, main, epi, direct=direct, unusable=disagreement(config, main.sm, epi))
+    unusable = main.unusable or disagreement(config, main.sm, epi)
+    return lay_kernel(config, form, main, epi, direct=direct, unusable=unusable)
 
 
 def lay_kernel(
@@ -115,6 +116,7 @@ def lay_kernel(
         mainloop_tensor_bytes=main.tensors.bytes,
         epilogue_bytes=epi.tensors.bytes,
         besides=sm100_kernel.besides(kernel),
+        kernel_broken=(main.device_rule,) if isinstance(main, Mainloop) and main.device_rule else (),
         asserted=sm100_kernel.capacity_assert(form),
         unusable=unusable,
     )

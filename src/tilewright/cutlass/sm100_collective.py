@@ -67,6 +67,10 @@ class Mainloop:
     accumulator_stages: int
     policy: str
     schedule: str
+    device_rule: Broken | None = None
+    """What only instantiating the whole kernel shows."""
+    unusable: str | None = None
+    """Why the kernel is of no use although it compiles."""
 
 
 class Converted(NamedTuple):

@@ -54,6 +54,11 @@ COMPUTED: Final = frozenset({"bf16", "f16", "e4m3"})
 """Types of B that `sm100_make_trivial_mixed_input_tiled_mma` has an MMA for."""
 
 
+TMEM_WORD_BITS: Final = 32
+TMEM_BITS: Final = 128 * 512 * 32
+"""Tensor memory of an SM (`TMEM::MAX_CAPACITY_BITS`, cute/arch/tmem_allocator_sm100.hpp)."""
+
+
 class Stages(NamedTuple):
     """The three numbers of `sm100_compute_stage_count_or_override_mixed_input`."""
 
@@ -109,6 +114,41 @@ def lay_out(key: MainloopKey, tag: Tag, rules: Sm100Rules) -> Mainloop | Broken:
         accumulator_stages=stages.accumulators,
         policy=policy_name(key.op_class, False, numbers, key.cluster, rules),
         schedule=schedule_name(key.op_class, False, SCHEDULERS, stages.accumulators),
+        device_rule=None if in_smem else _scale_fragment(rows, k, b.bits, stages.load),
+        unusable=None if in_smem else _columns(stages, _words(n, rows, sm), k * b.bits // TMEM_WORD_BITS),
+    )
+
+
+def _words(n: int, rows: int, sm: int) -> int:
+    """Columns of tensor memory that an accumulator takes."""
+    return n // 2 if rows == 64 and sm == 2 else n
+
+
+def _columns(stages: Stages, accumulator: int, converted: int) -> str | None:
+    """Why a pinned number of stages cannot run: nothing checks that accumulators and converted A fit side by side."""
+    need = stages.accumulators * accumulator + stages.transform * converted
+    if need <= TMEM_COLUMNS:
+        return None
+    most = TMEM_COLUMNS // (accumulator + converted)
+    return (
+        f"It compiles and can be launched, and computes nonsense: {stages.accumulators} accumulators of {accumulator} "
+        f"columns and {stages.transform} converted stages of {converted} take {need} of the {TMEM_COLUMNS} columns of "
+        f"tensor memory, which nothing asserts. Pin at most {most} stages, or leave them at auto."
+    )
+
+
+def _scale_fragment(rows: int, k: int, bits: int, stages: int) -> Broken | None:
+    """`transform_init` makes a fragment of A in tensor memory with the shape of the scales' shared memory, which has a
+    stage for each one that is loaded; whether there are scales or not. The A that is converted has fewer stages."""
+    if rows * k * bits * stages <= TMEM_BITS:
+        return None
+    most = TMEM_BITS // (rows * k * bits)
+    return Broken(
+        "Requesting more TMEM than is available.",
+        "cute/atom/mma_traits_sm100.hpp",
+        f"A fragment is made for all {stages} loaded stages of {rows}x{k} at {bits} bits, and tensor memory holds "
+        f"{most}: use a wider N, or pin fewer stages.",
+        "compiled",
     )
 
 
@@ -218,7 +258,7 @@ def _stages(key: MainloopKey, sm: int, in_smem: bool) -> tuple[Stages, StageCoun
         return Stages(key.stages, key.stages, key.stages), count(key.stages, ())
     if n > MAX_N:  # CtaTileShape: N is not divided between the CTAs of a pair
         return Broken("Can't support CtaN>128 tiles", BUILDER, f"N of {n} is over {MAX_N}: use a smaller tile.")
-    words = n // 2 if rows == 64 and sm == 2 else n
+    words = _words(n, rows, sm)
     accumulators = TMEM_COLUMNS // words if in_smem else 2 if words == MAX_N else 3
     left = capacity - key.carveout - accumulators * ACCUMULATOR_BYTES
     in_tmem = UNBOUNDED if in_smem else (TMEM_COLUMNS - accumulators * words) // (k // 2)

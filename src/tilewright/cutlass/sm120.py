@@ -136,4 +136,5 @@ def _kernel_rules(config: KernelConfig, epi: Epilogue, main: Mainloop) -> tuple[
         *kernel_rules.scale_rules(config, main.sf_short, rules),
         *(() if main.pingpong else kernel_rules.cooperative_rule(config, grouped)),
         *kernel_rules.tile_rules(config, epi, warps, grouped, rules),
+        *kernel_rules.copy_rule(config, warps),
     )

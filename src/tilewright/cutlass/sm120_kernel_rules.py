@@ -17,6 +17,7 @@ from tilewright.cutlass.fusion import STORE_VISITOR
 from tilewright.cutlass.laid import SF_SHORT_AT, SF_SHORT_TEXT
 from tilewright.cutlass.verdict import Broken
 from tilewright.cutlass.versions import Rules
+from tilewright.formats.elements import ELEMENTS
 
 MMA_M: Final = 16
 MMA_N: Final = 8
@@ -30,6 +31,7 @@ extent where that is smaller."""
 SMALL_N: Final = 16
 """Below this N a cooperative block-scaled kernel of 4.6.0 and later puts all its warps along M."""
 
+SIX_BITS: Final = 6
 SF_ROWS: Final = 128
 """Columns of one block of B's scale factors (Blk_MN of Sm1xxBlockScaledConfig)."""
 
@@ -126,6 +128,32 @@ def _block_scale_rules(config: KernelConfig, epi: Epilogue, warps: Warps) -> Ite
         if warps.m * warps.n < COOPERATIVE.m * COOPERATIVE.n:
             text = "SM120 epilogue currently only supports two warp groups collaborating."
             yield Broken(text, STORE_VISITOR, "Column-major scales need the cooperative schedule.")
+
+
+LDMATRIX_VALUES: Final = 16
+"""Values of 8 bits that a thread gets from `ldmatrix.x4`, which brings B in from shared memory."""
+NARROWED_N: Final = 32
+"""Below this N the block-scaled builder takes `ldmatrix.x2` or `.x1` for B, but for 6-bit formats."""
+
+
+def copy_rule(config: KernelConfig, warps: Warps) -> Iterator[Broken]:
+    """Whether a thread's share of B in the tiled MMA fills the copy atom of `sm120_rr_smem_copy_selector_B`: x4, unless
+    the builder passes its N on, which of 4.6.0 and later only the block-scaled one does."""
+    n = config.tile[1]
+    b = ELEMENTS[config.a if config.swap_ab else config.b]
+    narrowed = config.op_class == "block_scaled" and b.bits != SIX_BITS
+    if n >= NARROWED_N or narrowed:
+        return
+    share = min(n, PERMUTATION_N) // warps.n
+    if share % LDMATRIX_VALUES:
+        why = "6-bit formats" if config.op_class == "block_scaled" else f"{config.op_class} kernels"
+        yield Broken(
+            "TiledCopy uses too few vals for selected CopyAtom",
+            "cute/atom/copy_atom.hpp",
+            f"{why} bring B in {LDMATRIX_VALUES} values a thread at a time, and of N = {n} a thread has {share}: use N "
+            f"of {NARROWED_N} or more.",
+            "compiled",
+        )
 
 
 def cooperative_rule(config: KernelConfig, grouped: bool) -> Iterator[Broken]:

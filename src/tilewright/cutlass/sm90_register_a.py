@@ -273,12 +273,25 @@ def _mixed(p: Problem, tag: Tag, rules: Sm90Rules) -> Mainloop | Broken:
     name = "MainloopSm90Array" if tag.array else "MainloopSm90"
     loop = "TmaGmmaWarpSpecializedMixedInput" if tag.array else "TmaGmmaRmemAWarpSpecializedMixedInput"
     device_rule = _one_stage(p, converted, m, s) or _one_stage(p, kept, n, s)
-    device_rule = device_rule or multicast(p, converted.mn_major, kept.mn_major)
+    device_rule = device_rule or multicast(p, converted.mn_major, kept.mn_major) or _k_major_mma(wide, wide_k_major)
     main = finish(p, tag, count, struct(members), whys, name + loop, device_rule=device_rule)
     if not tag.array:
         return main
     # The grouped collective declares its TensorMapStorage and keeps none itself: the kernel does.
     return replace(main, tensormap_bytes=len(MIXED_MAPS) * TMA_DESCRIPTOR)
+
+
+def _k_major_mma(wide: str, wide_k_major: bool) -> Broken | None:
+    """The builder lets a 16-bit operand be MN-major and lays it out so, but asks `rs_op_selector` for an MMA of two
+    K-major operands all the same, in every release."""
+    if wide_k_major:
+        return None
+    return Broken(
+        "Not a canonical GMMA_K Layout: Expected K-size 2 for dense or 4 for sparse (in units of uint128_t).",
+        "cute/atom/mma_traits_sm90_gmma.hpp",
+        f"The MMA is made for K-major operands: store {wide} K-major.",
+        "compiled",
+    )
 
 
 def _scale_rows(m: int, bits: int, what: str) -> Broken | None:

@@ -45,7 +45,6 @@ from tilewright.kernels.launch import grouped, route
 from tilewright.kernels.layout import STEP_K, PackedWeights, pack
 from tilewright.kernels.moe import gpu_of
 from tilewright.kernels.prefill import PrefillConfig, grouped_prefill, permuted
-from tilewright.tune.build import use_cubin_cache
 
 SEED = 3
 SORTED = [(1, 4, 4, 3, 4, 2), (1, 4, 4, 2, 4, 4), (1, 2, 4, 4, 4, 3), (2, 4, 4, 3, 4, 0), (2, 2, 4, 4, 4, 0),
@@ -222,7 +221,6 @@ def main() -> None:
     }  # fmt: skip
     records: list[dict[str, Any]] = []
     options.out.mkdir(parents=True, exist_ok=True)
-    use_cubin_cache()
     for done, group in enumerate(groups):
         # Each matrix has its share of the time that is left.
         stop = time.monotonic() + (end - time.monotonic()) / (len(groups) - done)

@@ -1,58 +1,26 @@
-"""Compiling CUDA C++ at run time (NVRTC) and launching it on torch's current stream."""
+"""Loading our CUDA C++ kernels, compiled at run time, and launching them on torch's current stream."""
 
 from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any
 
-from tilewright.errors import ToolError
+from tilewright.kernels.builds import cubin
 from tilewright.kernels.config import GroupedConfig
 from tilewright.kernels.layout import PackedWeights
+from tilewright.kernels.nvrtc import checked
 from tilewright.kernels.parts import cuda_module, torch_module
 
 PLAIN, SILU, WEIGHTED = 0, 1, 2
-HEADERS = ("nvfp4_common.cuh", "nvfp4_wgmma.cuh")
-"""What the kernels include: NVRTC is given their text, nvcc finds them beside the kernels."""
 _FEATURES_OF_ONE_ARCH = frozenset({90, 100, 103, 120, 121})
-
-
-def _checked(result: Any) -> Any:
-    code, *values = result
-    if int(code) != 0:
-        msg = f"CUDA refused: {getattr(code, 'name', code)}."
-        raise ToolError(msg)
-    return values[0] if len(values) == 1 else tuple(values)
 
 
 def architecture(major: int, minor: int) -> str:
     """The target to compile for: with that architecture's own instructions where it has any."""
     number = major * 10 + minor
     return f"sm_{number}a" if number in _FEATURES_OF_ONE_ARCH else f"sm_{number}"
-
-
-@lru_cache(maxsize=256)
-def compile_cubin(source: str, target: str, defines: tuple[str, ...]) -> bytes:
-    """`source` (a file of this package) compiled for `target`. Raises ToolError with the compiler's first error."""
-    nvrtc = cuda_module("nvrtc")
-    folder = files("tilewright.kernels")
-    text, *included = (folder.joinpath(name).read_bytes() for name in (source, *HEADERS))
-    names = [name.encode() for name in HEADERS]
-    program = _checked(nvrtc.nvrtcCreateProgram(text, source.encode(), len(names), included, names))
-    options = [f"--gpu-architecture={target}".encode(), b"--std=c++17", *(define.encode() for define in defines)]
-    status = nvrtc.nvrtcCompileProgram(program, len(options), options)
-    if int(status[0]) != 0:
-        log = bytearray(_checked(nvrtc.nvrtcGetProgramLogSize(program)))
-        nvrtc.nvrtcGetProgramLog(program, log)
-        lines = [line for line in bytes(log).decode(errors="replace").splitlines() if "error" in line]
-        msg = f"NVRTC could not compile {source} for {target}: {lines[0] if lines else status[0].name}."
-        raise ToolError(msg)
-    cubin = bytearray(_checked(nvrtc.nvrtcGetCUBINSize(program)))
-    _checked(nvrtc.nvrtcGetCUBIN(program, cubin))
-    nvrtc.nvrtcDestroyProgram(program)
-    return bytes(cubin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +41,12 @@ def load_kernel(
     driver, torch = cuda_module("driver"), torch_module()
     torch.cuda.current_stream(device)
     properties = torch.cuda.get_device_properties(device)
-    cubin = compile_cubin(source, architecture(properties.major, properties.minor), defines)
-    module = _checked(driver.cuModuleLoadData(cubin))
-    function = _checked(driver.cuModuleGetFunction(module, name.encode()))
+    made = cubin(source, architecture(properties.major, properties.minor), defines)
+    module = checked(driver.cuModuleLoadData(made))
+    function = checked(driver.cuModuleGetFunction(module, name.encode()))
     attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-    _checked(driver.cuFuncSetAttribute(function, attribute, shared_bytes))
-    fit = _checked(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, shared_bytes))
+    checked(driver.cuFuncSetAttribute(function, attribute, shared_bytes))
+    fit = checked(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, shared_bytes))
     return Kernel(function, shared_bytes, threads, int(fit) * properties.multi_processor_count)
 
 
@@ -100,7 +68,7 @@ def launch(kernel: Kernel, grid: int, arguments: ctypes.Structure, *, overlap: b
         attribute.value.programmaticStreamSerializationAllowed = 1
         config.attrs, config.numAttrs = [attribute], 1
     parameters = (ctypes.c_void_p * 1)(ctypes.addressof(arguments))
-    _checked(driver.cuLaunchKernelEx(config, kernel.function, ctypes.addressof(parameters), 0))
+    checked(driver.cuLaunchKernelEx(config, kernel.function, ctypes.addressof(parameters), 0))
 
 
 class _Grouped(ctypes.Structure):

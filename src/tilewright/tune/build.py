@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,42 +51,11 @@ def triton_kernel(source: str, name: str, job: dict[str, Any]) -> Any:
     return triton.compile(made, target=target, options=options)
 
 
-def cubin_key(source: str, target: str, defines: tuple[str, ...]) -> str:
-    """The name of a build of one of our CUDA files: over its text, what it includes and what it is compiled with."""
-    from tilewright.kernels.launch import HEADERS
-
-    texts = (files("tilewright.kernels").joinpath(name).read_text() for name in (source, *HEADERS))
-    return hashlib.sha256("\0".join((*texts, target, *defines)).encode()).hexdigest()[:32]
-
-
-def cached_cubin(
-    compile_: Callable[[str, str, tuple[str, ...]], bytes],
-) -> Callable[[str, str, tuple[str, ...]], bytes]:
-    """`kernels.launch.compile_cubin`, looking into the cache folder first and leaving there what it compiles."""
-
-    def cubin(source: str, target: str, defines: tuple[str, ...]) -> bytes:
-        path = cache_folder() / "cubins" / f"{cubin_key(source, target, defines)}.cubin"
-        with contextlib.suppress(OSError):
-            return path.read_bytes()
-        made = compile_(source, target, defines)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temp = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(made)
-        Path(temp).replace(path)
-        return made
-
-    return cubin
-
-
 def use_cubin_cache() -> Any:
-    """`tilewright.kernels.launch` with its compiler behind the cache."""
-    launch: Any = import_module("tilewright.kernels.launch")
-    if not hasattr(launch.compile_cubin, "behind_cache"):
-        wrapped = lru_cache(maxsize=None)(cached_cubin(launch.compile_cubin))
-        wrapped.behind_cache = True  # type: ignore[attr-defined]
-        launch.compile_cubin = wrapped
-    return launch
+    """`tilewright.kernels.builds`, which keeps what it compiles in the run's folder."""
+    builds_: Any = import_module("tilewright.kernels.builds")
+    builds_.keep_in(cache_folder() / "cubins")
+    return builds_
 
 
 def grouped_defines(config: dict[str, int]) -> list[tuple[str, ...]]:
@@ -104,8 +70,9 @@ def build(job: dict[str, Any]) -> dict[str, Any]:
     """Compile what `job` (from `builds`) names; what it takes as far as the compiler tells. Raises what it raises."""
     if job["kind"] == "cubin":
         arguments = (job["source"], job["target"], tuple(job["defines"]))
-        made = use_cubin_cache().compile_cubin(*arguments)
-        return {"bytes": len(made), "cached": [f"cubins/{cubin_key(*arguments)}.cubin"]}
+        compiled = use_cubin_cache()
+        made = compiled.cubin(*arguments)
+        return {"bytes": len(made), "cached": [f"cubins/{compiled.file_name(*arguments)}"]}
     compiled = triton_kernel(job["source"], job["name"], job["job"])
     folder = cache_folder().resolve()
     kept = {Path(path).resolve().parent for path in compiled.metadata_group.values()}

@@ -15,7 +15,7 @@ _OUR_SOURCES = ("nvfp4_grouped.cu", "nvfp4_route.cu")
 def source_digest(kernel: str, source: Any) -> str:
     """Digest of the kernel's text."""
     if kernel == "ours":
-        from tilewright.kernels.launch import HEADERS
+        from tilewright.kernels.nvrtc import HEADERS
 
         names = (*_OUR_SOURCES, *HEADERS)
         text = "".join(files("tilewright.kernels").joinpath(name).read_text() for name in names)

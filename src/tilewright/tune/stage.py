@@ -252,9 +252,10 @@ def triton_launches(case: Case, part: Part, kernel: Any, config: Config, sm: int
 
 def our_launches(case: Case, part: Part, config: Config) -> Launches:
     """The launches of our NVFP4 kernel."""
+    from tilewright.kernels import launch
     from tilewright.kernels.config import GroupedConfig
 
-    launch = use_cubin_cache()
+    use_cubin_cache()
     stage, layer = case.stage, case.stage.layer
     built = GroupedConfig(**config)
     row_tiles = max(built.row_tiles(layer.inter, gated=True), built.row_tiles(layer.hidden, gated=False))

@@ -1,8 +1,8 @@
 """Compiled kernels kept from one process to the next: NVRTC takes 1 to 5 s a kernel, and a server starts several.
 
-They lie in the user's cache folder ($TILEWRIGHT_CACHE_DIR, $XDG_CACHE_HOME/tilewright or ~/.cache/tilewright), `kernels`
-below it, by a hash of everything that takes part. A folder that cannot be read or written is done without, and a file
-that is not what was written is compiled anew.
+They lie in `kernels` of the user's cache folder ($TILEWRIGHT_CACHE_DIR, $XDG_CACHE_HOME/tilewright or
+~/.cache/tilewright), by a hash of everything that takes part. A folder that cannot be read or written is done without,
+and a file that is not what was written is compiled anew.
 """
 
 from __future__ import annotations

@@ -49,3 +49,17 @@ def test_a_long_path_is_shown_with_its_files_name() -> None:
     assert path.startswith("'/srv/")
     assert path.endswith("/plan.html'")
     assert shown("x" * 300).endswith("xxx...")
+
+
+def test_no_error_repeats_an_endless_word_of_its_input() -> None:
+    """Whatever another library says of it: each message of ours is cut where it is made."""
+    from tilewright.errors import MAX_SHOWN, MAX_WORD, ConfigError, InputError
+
+    for kind in (InputError, ConfigError):
+        error = kind("y" * 5000, f"Object has the unknown field `{'x' * 5000}` - at `$`; give another.")
+        assert len(error.msg) < MAX_WORD
+        assert str(error) == error.msg
+        assert error.msg.endswith("... - at `$`; give another.")
+        assert len(error.field) == MAX_SHOWN
+    whole = f"No file is at {'/d' * (MAX_WORD // 2 - 1)}."
+    assert InputError("path", whole).msg == whole

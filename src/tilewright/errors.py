@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import cast
 
@@ -35,6 +36,11 @@ MAX_SHOWN = 80
 """Longest piece of a user's own input that a message repeats, in characters."""
 
 
+MAX_WORD = 300
+"""Longest word of a message, in characters: a path that no message cuts may be as long."""
+_LONG_WORD = re.compile(rf"\S{{{MAX_WORD},}}")
+
+
 def shown(value: object) -> str:
     """`value` as a message may repeat it: its repr, cut to `MAX_SHOWN` characters, control characters escaped.
 
@@ -46,6 +52,12 @@ def shown(value: object) -> str:
         return text
     head = MAX_SHOWN // 4 if isinstance(value, str) and "/" in value else MAX_SHOWN - 3
     return text[:head] + "..." + text[len(text) - (MAX_SHOWN - 3 - head) :]
+
+
+def _cut(msg: str) -> str:
+    """`msg` in which no single word is longer than `MAX_WORD`: what other libraries say (msgspec, sqlite) repeats the
+    user's input whole."""
+    return msg if len(msg) <= MAX_WORD else _LONG_WORD.sub(lambda found: f"{found[0][:MAX_SHOWN]}...", msg)
 
 
 def _as_json(value: object) -> str:
@@ -75,8 +87,8 @@ class TilewrightError(Exception):
     exit_code = 2
 
     def __init__(self, msg: str) -> None:
-        super().__init__(msg)
-        self.msg = msg
+        self.msg = _cut(msg)
+        super().__init__(self.msg)
 
 
 class InputError(TilewrightError):
@@ -84,7 +96,7 @@ class InputError(TilewrightError):
 
     def __init__(self, field: str, msg: str) -> None:
         super().__init__(msg)
-        self.field = field
+        self.field = field if len(field) <= MAX_SHOWN else f"{field[: MAX_SHOWN - 3]}..."
 
 
 class ConfigError(InputError):

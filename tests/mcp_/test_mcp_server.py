@@ -429,3 +429,11 @@ def test_no_arguments_whatever_their_types_are_a_defect(small_tree: Path, data: 
     arguments = {key: data.draw(VALUES) for key in sorted(chosen)}
     made = answer(Call(name, arguments), Access((small_tree,)), 1 << 20)
     assert made.error is None or ("defect" not in made.error and "\n" not in made.error)
+
+
+def test_a_value_that_is_none_of_few_is_told_the_legal_ones_and_not_repeated() -> None:
+    calls = [("flags", {"engine": "x" * 5000}), ("layout", {"model": "GLM-5", "gpu": "h200", "goal": "speed"})]
+    _, (engine, goal) = talk([], calls)
+    assert said(engine).endswith("legal are sglang, vllm.")
+    assert len(said(engine)) < 300
+    assert said(goal) == "goal: 'speed' is not taken; legal are throughput, latency."

@@ -89,6 +89,29 @@ def test_configs_are_compared_in_words_that_tell_them_apart(tmp_path: Path, caps
     assert f"{key}  2.00" in run(capsys, "compare", "--by", "config", "--store", str(path), "--baseline", key)[1]
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"at": "x" * 5000}, "at of a result must be a time"),
+        ({"at": ""}, "at of a result must be a time"),
+        ({"at": "2026-13-45T00:00:00Z"}, "at of a result must be a time"),
+        ({"status": "x" * 5000}, "status is one of ok, wrong"),
+        ({"x" * 5000: 1}, "unknown field"),
+        ({"low_s": 2e-6, "high_s": 1e-6}, "low_s of a result is above its high_s"),
+    ],
+)
+def test_a_line_that_is_no_result_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, Any], said: str
+) -> None:
+    line = {"kind": "moe", "backend": "x", "at": "2026-12-02T13:00:00Z", "status": "ok", "time_s": 1e-6}
+    (tmp_path / "in.jsonl").write_text(json.dumps({**line, **change}))
+    code, out, err = run(capsys, "import", str(tmp_path / "in.jsonl"), "--store", str(tmp_path / "s.sqlite"))
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert said in err
+    assert len(err) < 400
+    assert not (tmp_path / "s.sqlite").exists()
+
+
 def test_what_configs_share_is_left_out() -> None:
     assert configs_told([{"a": 1, "b": 2}, {"a": 1, "b": 3}]) == ["b=2", "b=3"]
     assert configs_told([{"a": 1}, {"a": 1, "b": 3}]) == ["(what all the others have)", "b=3"]

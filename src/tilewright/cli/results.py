@@ -305,7 +305,7 @@ def import_(file: str, store: str | None, as_json: bool, quiet: bool) -> None:
 
     from tilewright.cli.jsonl import open_stream, read_lines
     from tilewright.store import Result, Store, default_path
-    from tilewright.store.result import check
+    from tilewright.store.result import STATUSES, check
 
     decoder = msgspec.json.Decoder(Result)
     results = list[Result]()
@@ -316,7 +316,8 @@ def import_(file: str, store: str | None, as_json: bool, quiet: bool) -> None:
             try:
                 results.append(check(decoder.decode(data)))
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise InputError("FILE", f"Line {number} is no result: {error}; nothing was stored.") from None
+                legal = f" (status is one of {', '.join(STATUSES)})" if "`$.status`" in str(error) else ""
+                raise InputError("FILE", f"Line {number} is no result: {error}{legal}; nothing was stored.") from None
             except InputError as error:
                 raise InputError(error.field, f"Line {number}: {error.msg} Nothing was stored.") from None
     path = Path(store) if store else default_path()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, Final, Literal, cast
+from typing import Annotated, Any, Final, Literal, cast, get_args, get_origin, get_type_hints
 
 import click
 import msgspec
@@ -107,11 +107,17 @@ def _checked(raw: Mapping[str, Any], kind: type[msgspec.Struct]) -> dict[str, An
     try:
         made = msgspec.convert(dict(raw), kind)
     except msgspec.ValidationError as error:
-        raise _refused(str(error), raw) from None
+        raise _refused(str(error), raw, kind) from None
     return msgspec.structs.asdict(made)
 
 
-def _refused(text: str, raw: Mapping[str, Any]) -> InputError:
+def _legal(kind: type[msgspec.Struct], field: str) -> list[str]:
+    """The values of a field that has a closed set of them."""
+    hint: Any = get_type_hints(kind).get(field)
+    return [str(value) for item in (hint, *get_args(hint)) if get_origin(item) is Literal for value in get_args(item)]
+
+
+def _refused(text: str, raw: Mapping[str, Any], kind: type[msgspec.Struct]) -> InputError:
     message, _, path = text.partition(" - at `$.")
     missing = re.search(r"required field `(\w+)`", message)
     if missing is not None:
@@ -121,6 +127,9 @@ def _refused(text: str, raw: Mapping[str, Any]) -> InputError:
     if wanted is not None:
         kinds = " or ".join(_WORDS.get(item, item) for item in wanted[1].split(" | ") if item != "null")
         return InputError(field, f"{field}: {shown(raw.get(field))} is not {kinds}{wanted[2]}.")
+    legal = _legal(kind, field)
+    if message.startswith("Invalid enum value") and legal:
+        return InputError(field, f"{field}: {shown(raw.get(field))} is not taken; legal are {', '.join(legal)}.")
     return InputError(field, f"{field}: {shown(raw.get(field))} is not taken: {message[:1].lower()}{message[1:]}.")
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
 
-from tilewright.errors import InputError
+from tilewright.errors import InputError, shown
 
 Status = Literal["ok", "wrong", "failed", "timeout", "refused"]
 """How it ended: measured and correct; measured, but the answer was wrong; raised or crashed; hung; not run at all."""
@@ -69,17 +70,30 @@ def digest_of(result: Result) -> str:
     return hashlib.sha256(canonical(result)).hexdigest()
 
 
+def _is_time(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
 def check(result: Result) -> Result:
     """`result`, if what it says can be true.
 
     Raises:
-        InputError: a time or a count is negative or no number, or it is `ok` without a time.
+        InputError: a time or a count is negative or no number, low_s is above high_s, it is `ok` without a time, or
+            `at` is no time.
     """
     for name in ("time_s", "low_s", "high_s", "error"):
         value: float | None = getattr(result, name)
         # NaN compares unequal to itself; infinite or negative times are no measurements either.
         if value is not None and not 0 <= value < float("inf"):
             raise InputError(name, f"{name} of a result must be a finite number from 0 up, not {value}.")
+    if result.low_s is not None and result.high_s is not None and result.low_s > result.high_s:
+        raise InputError("low_s", f"low_s of a result is above its high_s: {result.low_s:g} and {result.high_s:g}.")
+    if not _is_time(result.at):
+        raise InputError("at", f"at of a result must be a time as 2026-12-02T13:00:00Z, not {shown(result.at)}.")
     if result.samples < 0:
         raise InputError("samples", f"samples of a result must be 0 or more, not {result.samples}.")
     if result.status == "ok" and result.time_s is None:

@@ -164,6 +164,11 @@ def test_unknown_errors_are_shown_as_unknown_by_their_shape() -> None:
     assert found.unknown[0].template == "ERROR frobnicator N broke at PATH:N"
 
 
+def test_an_error_without_a_class_is_one() -> None:
+    found = read("Error: thing 1 failed", "worker: Error: thing 2 failed", "Error handling is on")
+    assert [(item.count, item.first_line) for item in found.unknown] == [(1, 1), (1, 2)]
+
+
 def test_no_line_is_both_known_and_unknown() -> None:
     found = read("RuntimeError: CUDA error: an illegal instruction was encountered (ERROR)")
     assert [item.id for item in found.findings] == ["illegal_instruction"]

@@ -103,6 +103,17 @@ def test_files_of_the_engines_are_read_as_a_start(tmp_path: Path) -> None:
             read_start(path)
 
 
+@pytest.mark.parametrize("size", [-16, 0, 1 << 17, 10**20])
+def test_tiles_that_no_kernel_has_are_no_start(tmp_path: Path, size: int) -> None:
+    file = tmp_path / "start.json"
+    file.write_text(json.dumps({"1": {"BLOCK_SIZE_M": size, "BLOCK_SIZE_N": 64}, "8": {"BLOCK_SIZE_M": 16}}))
+    # 0 stands for a part that is left out, as in files without all of them.
+    assert list(read_start(str(file))) == ([1, 8] if size == 0 else [8])
+    file.write_text(json.dumps({"1": {"BLOCK_SIZE_M": size or -1}}))
+    with pytest.raises(InputError, match="holds no tile that can be read"):
+        read_start(str(file))
+
+
 def test_tokens() -> None:
     """Ranges are cut where vLLM's tuner cuts them, with both ends; nonsense is one sentence."""
     assert parse_tokens("1..64") == [1, 2, 4, 8, 16, 24, 32, 48, 64]

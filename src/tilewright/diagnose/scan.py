@@ -36,8 +36,8 @@ _UNKNOWN_NEEDLES: Final = (
     b"core dumped", b"panic:",
 )  # fmt: skip
 _UNKNOWN = re.compile(
-    r"\b(?:[A-Z]\w*(?:Error|Exception)\b(?=[:(\s.]|$)|ERROR\b|FATAL\b|CRITICAL\b|error:)|Segmentation fault|core dumped"
-    r"|panic:"
+    r"\b(?:[A-Z]\w*(?:Error|Exception)\b(?=[:(\s.]|$)|Error:|ERROR\b|FATAL\b|CRITICAL\b|error:)|Segmentation fault"
+    r"|core dumped|panic:"
 )
 _UNKNOWN_BYTES = re.compile(b"|".join(re.escape(needle) for needle in _UNKNOWN_NEEDLES))
 _STAMP = re.compile(r"^(?:\s*(?:\[[^\]]{0,60}\]|\([^)]{0,60}\)|[\d:/.,TZ+-]{6,30}(?=\s)))+\s*")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tilewright.errors import InputError
+from tilewright.errors import InputError, shown
 from tilewright.formats.elements import MX_VECTOR, NVFP4_VECTOR
 
 __all__ = ["FORMATS", "SCALE_COLS", "SCALE_ROWS", "WeightFormat", "weight_format"]
@@ -147,7 +147,7 @@ def weight_format(name: str, *, block: tuple[int, int] | None = None, vector: in
     """
     base = FORMATS.get(name)
     if base is None:
-        raise InputError("format", f"No weight format is called {name!r}; known: {', '.join(FORMATS)}.")
+        raise InputError("format", f"No weight format is called {shown(name)}; known: {', '.join(FORMATS)}.")
     if block is not None and base.scaling == "block":
         return replace(base, block=block)
     if vector is not None and base.scaling in ("vector", "group"):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from tilewright.errors import InputError, shown
 from tilewright.libraries.tuned.files import MAX_BYTES, UnreadableFile, parse_table
 from tilewright.tune.export import KEYS
 from tilewright.tune.space import FUSED_MOE, Config
+
+MAX_PART: Final = 1 << 16
+"""Largest number of a tile: above any that a kernel is built with."""
 
 
 def read_start(path: str) -> dict[int, Config]:
@@ -27,8 +31,9 @@ def read_start(path: str) -> dict[int, Config]:
         raise InputError("start", f"--start {shown(path)} cannot be read: {error.strerror}.") from None
     found: dict[int, Config] = {}
     for entry in table.entries:
-        if not entry.problem:
-            found[entry.m] = {key: int(entry.tile.get(key) or FUSED_MOE[key][0]) for key in KEYS}
+        tile = {key: int(entry.tile.get(key) or FUSED_MOE[key][0]) for key in KEYS} if not entry.problem else {}
+        if tile and all(1 <= value <= MAX_PART for value in tile.values()):
+            found[entry.m] = tile
     if not found:
         raise InputError("start", f"--start {shown(path)} holds no tile that can be read.")
     return found

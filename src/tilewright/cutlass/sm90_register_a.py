@@ -274,6 +274,7 @@ def _mixed(p: Problem, tag: Tag, rules: Sm90Rules) -> Mainloop | Broken:
     loop = "TmaGmmaWarpSpecializedMixedInput" if tag.array else "TmaGmmaRmemAWarpSpecializedMixedInput"
     device_rule = _one_stage(p, converted, m, s) or _one_stage(p, kept, n, s)
     device_rule = device_rule or multicast(p, converted.mn_major, kept.mn_major) or _k_major_mma(wide, wide_k_major)
+    device_rule = device_rule or _k_blocks(k, wide, where)
     main = finish(p, tag, count, struct(members), whys, name + loop, device_rule=device_rule)
     if not tag.array:
         return main
@@ -290,6 +291,25 @@ def _k_major_mma(wide: str, wide_k_major: bool) -> Broken | None:
         "Not a canonical GMMA_K Layout: Expected K-size 2 for dense or 4 for sparse (in units of uint128_t).",
         "cute/atom/mma_traits_sm90_gmma.hpp",
         f"The MMA is made for K-major operands: store {wide} K-major.",
+        "compiled",
+    )
+
+
+MMA_K_BITS: Final = 256
+"""K of every WGMMA, in bits of the operand that stays in shared memory."""
+MIN_K_BLOCKS: Final = 4
+
+
+def _k_blocks(k: int, wide: str, where: str) -> Broken | None:
+    """`mma` converts one K block while others are multiplied, and asserts that there are enough of them."""
+    each = MMA_K_BITS // ELEMENTS[wide].bits
+    if k // each >= MIN_K_BLOCKS:
+        return None
+    return Broken(
+        "Consider increasing TileShapeK",
+        where,
+        f"An MMA takes {each} of K ({wide}), and the tile needs {MIN_K_BLOCKS} of them: use K of {MIN_K_BLOCKS * each} "
+        "or more.",
         "compiled",
     )
 

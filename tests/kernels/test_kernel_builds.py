@@ -214,6 +214,26 @@ def test_the_sources_compile_without_spills(tmp_path: Path, arch: str, source: s
     assert not any(spills)
 
 
+@pytest.mark.compiler
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a", "sm_120a"])
+@pytest.mark.parametrize(
+    "build",
+    sorted(
+        {
+            choose(average * 256, 256, 2, Gpu(sms=148, wgmma=False, shared_bytes=shared))
+            for average in (2, 8, 32)
+            for shared in (H200.shared_bytes, SM120_LIMIT + 1024)
+        },
+        key=str,
+    ),
+    ids=str,
+)
+def test_no_sorted_build_that_is_chosen_spills(tmp_path: Path, build: GroupedConfig, arch: str) -> None:
+    """ptxas is told that one thread block an SM is enough: else it spilled to make room for more."""
+    told = ptxas(tmp_path, "nvfp4_grouped.cu", arch, build.defines(WEIGHTED))
+    assert "0 bytes spill stores, 0 bytes spill loads" in told
+
+
 SPILLED_BY_LOADERS = 64
 """Bytes that the loading warpgroup, 40 registers a thread, may keep outside of them from tile to tile."""
 

@@ -34,3 +34,11 @@ def test_a_layer_runs_both_matrices_with_the_build_that_suits_its_second() -> No
     assert build_of(W13, 256 * 8, H200)["kernel"] == "prefill"
     assert build_of(W13, 256 * 8, H200, W2)["kernel"] == "grouped"
     assert build_of(W13, 8, H200, W2)["kernel"] == "decode"
+
+
+def test_a_layer_of_one_token_says_the_build_of_its_first_kernel() -> None:
+    """Qwen3-235B at TP4: alone its w13 takes (1, 8, 1), in the layer (4, 16, 1)."""
+    first = SimpleNamespace(rows=768, k=4096, experts=128, steps=32)
+    second = SimpleNamespace(rows=4096, k=384, experts=128, steps=3)
+    assert build_of(first, 8, H200)["warps"] == 8
+    assert build_of(first, 8, H200, second) == {"kernel": "decode", "blocks": 4, "warps": 16, "stages": 1}

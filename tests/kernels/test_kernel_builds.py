@@ -133,7 +133,7 @@ def test_a_multiprocessor_holds_two_blocks_or_gets_a_smaller_build() -> None:
     small = Gpu(sms=188, wgmma=False, shared_bytes=SM120_LIMIT + 1024)
     for tokens in (16, 64, 128):
         build = choose(tokens * 8, 256, 2, small)
-        assert build == GroupedConfig(1, 2, 4, 4, 4, 3)
+        assert build == GroupedConfig(1, 2, 4, 4, 4, 2)
         assert 2 * build.shared_bytes <= small.shared_bytes
         assert choose(tokens * 8, 256, 2, Gpu(sms=148, wgmma=False)) == GroupedConfig(1, 4, 4, 3, 4, 2)
 

@@ -62,7 +62,7 @@ _GROUPED: Final = (
 )
 """Rows an expert up to which a build is taken: of its kind the fastest at 1.3 to 5, at 6 to 12 and at 32 to 128, within
 3 % of it at 16."""
-_SMALLER: Final = GroupedConfig(columns=1, blocks=2, warps=4, stages=4, units=4, resident=3)
+_SMALLER: Final = GroupedConfig(columns=1, blocks=2, warps=4, stages=4, units=4, resident=2)
 """In place of a one-column build of which a multiprocessor would hold no two: 4 warps would wait alone."""
 
 
@@ -116,7 +116,8 @@ def choose_decode(
         return DecodeConfig(1, 8, 1) if place == "alone" else DecodeConfig(4, 16, 1)
     if load < 1.9:
         return DecodeConfig(blocks=2, warps=8, stages=1)
-    # Of 8 warps an SM holds three blocks: a little over three groups an SM would leave most SMs waiting for the last.
+    # Of 8 warps an SM holds three blocks, summed two: a little more than that many groups an SM would leave most SMs
+    # waiting for the last.
     narrow = load > 2.5 if place == "summed" else 3 < load < 4.5
     return DecodeConfig(blocks=4, warps=4 if narrow else 8, stages=1)
 

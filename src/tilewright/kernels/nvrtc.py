@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from typing import Any
 
@@ -30,9 +33,15 @@ def included() -> dict[str, bytes]:
 
 @lru_cache(maxsize=1)
 def nvrtc_version() -> str:
-    """MAJOR.MINOR of the NVRTC that compiles here."""
+    """The NVRTC that compiles here: MAJOR.MINOR, and the releases of the packages that bring it where known."""
     major, minor = checked(cuda_module("nvrtc").nvrtcVersion())
-    return f"{major}.{minor}"
+    return " ".join((f"{major}.{minor}", *_releases()))
+
+
+def _releases() -> Iterator[str]:
+    for name in ("nvidia-cuda-nvrtc", "cuda-bindings"):
+        with suppress(PackageNotFoundError):
+            yield f"{name} {version(name)}"
 
 
 def compile_cubin(source: str, target: str, defines: tuple[str, ...]) -> bytes:

@@ -1,8 +1,8 @@
 """FlashInfer's kernels through its public calls: mm_bf16, bmm_fp8, mm_fp4 and cutlass_fused_moe.
 
-Written against the sources of 0.6.2 to 0.7.4; bmm_fp8 of 0.6.14 ran on an H200, the others not. They compile themselves on
-first use, and are tuned for the problem before they are timed, as engines do at start-up: both can take longer than the
-default --time-limit.
+Written against the sources of 0.6.2 to 0.7.4; bmm_fp8 of 0.6.14 ran on an H200, the others not. They compile
+themselves on first use, and are tuned for the problem before they are timed, as engines do at start-up: both can take
+longer than the default --time-limit.
 """
 
 from __future__ import annotations

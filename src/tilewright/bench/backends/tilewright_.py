@@ -22,8 +22,10 @@ def build_of(packed: Any, rows: int, gpu: Any, second: Any = None) -> dict[str, 
     it: what the layer itself chooses (`second`: its second matrix), with what `tune` found where that is read."""
     table = import_module("tilewright.kernels.choose")
     preferred = import_module("tilewright.kernels.tuned").preferred
-    if second is None or table.row_by_row(rows, packed.experts):
+    if second is None:
         build = table.chosen_build(rows, packed.rows, packed.k, packed.experts, gpu)
+    elif table.row_by_row(rows, packed.experts):
+        build = table.choose_decode(rows, packed.rows, packed.steps, gpu.sms, place="first")
     else:
         build = table.choose(rows, packed.experts, second.steps, gpu)
     build = preferred(build, gpu.name, packed.experts, packed.rows, packed.k, rows)

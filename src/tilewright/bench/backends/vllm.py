@@ -1,8 +1,8 @@
 """vLLM's own kernels: its CUTLASS FP8 and FP4 GEMMs, the Triton MoE layer `fused_experts`, and its Marlin MoE layer of
 NVFP4 weights with bf16 activations.
 
-Written against the sources of 0.11.2 to 0.34.0 (Marlin: from 0.17.0 on); `fused_experts` of 0.22.0 ran on an H200 in bf16,
-the others not.
+Written against the sources of 0.11.2 to 0.34.0 (Marlin: from 0.17.0 on); `fused_experts` of 0.22.0 ran on an H200 in
+bf16, the others not.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ BUILDER: Final = "cutlass/gemm/collective/builders/sm100_mixed_input_umma_builde
 COLLECTIVE: Final = "cutlass/gemm/collective/sm100_mma_warpspecialized_mixed_input.hpp"
 LAYOUT: Final = "cute/layout.hpp"
 TMA: Final = "cute/atom/copy_traits_sm90_tma.hpp"
+UTILS: Final = "cutlass/detail/collective/mixed_input_utils.hpp"
 
 SCHEDULERS: Final = 3
 """SchedulerPipelineStageCount of the builder."""
@@ -50,9 +51,10 @@ UNBOUNDED: Final = 10000
 NO_SCALE: Final = (128, 64)
 """VoidLayoutScale: the granularity (M, K) that stands in where no scale layout is given."""
 SMEM_A_ALIGN, SMEM_B_ALIGN, COMPUTE_ALIGN = 512, 1024, 1024
+SCALE_STAGE_BYTES: Final = 128
+"""TMA brings whole 128 bytes of them (mixed_input_utils.hpp)."""
 COMPUTED: Final = frozenset({"bf16", "f16", "e4m3"})
 """Types of B that `sm100_make_trivial_mixed_input_tiled_mma` has an MMA for."""
-
 
 TMEM_WORD_BITS: Final = 32
 TMEM_BITS: Final = 128 * 512 * 32
@@ -114,7 +116,8 @@ def lay_out(key: MainloopKey, tag: Tag, rules: Sm100Rules) -> Mainloop | Broken:
         accumulator_stages=stages.accumulators,
         policy=policy_name(key.op_class, False, numbers, key.cluster, rules),
         schedule=schedule_name(key.op_class, False, SCHEDULERS, stages.accumulators),
-        device_rule=None if in_smem else _scale_fragment(rows, k, b.bits, stages.load),
+        device_rule=_scale_stage(key, sm, rules)
+        or (None if in_smem else _scale_fragment(rows, k, b.bits, stages.load)),
         unusable=None if in_smem else _columns(stages, _words(n, rows, sm), k * b.bits // TMEM_WORD_BITS),
     )
 
@@ -135,6 +138,30 @@ def _columns(stages: Stages, accumulator: int, converted: int) -> str | None:
         f"columns and {stages.transform} converted stages of {converted} take {need} of the {TMEM_COLUMNS} columns of "
         f"tensor memory, which nothing asserts. Pin at most {most} stages, or leave them at auto."
     )
+
+
+def _scale_stage(key: MainloopKey, sm: int, rules: Sm100Rules) -> Broken | None:
+    """`compute_tma_transaction_bytes_extra_transform`: a stage of scales, and of zero points, is whole 128 bytes."""
+    count = _scales(key, sm, rules)
+    for name, bits in zip(("scale", "zero"), _scale_bits(key), strict=True):
+        if count * bits % (8 * SCALE_STAGE_BYTES):
+            return Broken(
+                f"Each {name} stage must be 128B aligned.",
+                UTILS,
+                f"A tile has {count} of them at {bits} bits, {count * bits // 8} bytes: "
+                + ("give scale_granularity, with" if key.scale_granularity is None else "use")
+                + f" so many that they fill {SCALE_STAGE_BYTES} bytes.",
+                "compiled",
+            )
+    return None
+
+
+def _scales(key: MainloopKey, sm: int, rules: Sm100Rules) -> int:
+    """Scales of one stage. Before 4.3.0 each CTA holds those of the pair's whole M."""
+    m, k = key.tile[0], key.tile[2]
+    grain_m, grain_k = _granularity(key) or NO_SCALE
+    held = m // sm if rules.tiled_mixed_scales else m
+    return -(-held // min(grain_m, m)) * -(-k // min(grain_k, k))
 
 
 def _scale_fragment(rows: int, k: int, bits: int, stages: int) -> Broken | None:
@@ -327,10 +354,7 @@ def _tensors(key: MainloopKey, sm: int, in_smem: bool, stages: Stages, rules: Sm
     rows, columns = m // sm, n // sm
     a_bits, b_bits = ELEMENTS[ops.a].bits, ELEMENTS[ops.b].bits
     scale_bits, zero_bits = _scale_bits(key)
-    grain_m, grain_k = _granularity(key) or NO_SCALE
-    # before 4.3.0 each CTA holds the scales of the pair's whole M
-    held = rows if rules.tiled_mixed_scales else m
-    scales = -(-held // min(grain_m, m)) * -(-k // min(grain_k, k)) * stages.load
+    scales = _scales(key, sm, rules) * stages.load
     source = struct(
         [
             Member("smem_A", rows * k * a_bits // 8 * stages.load, SMEM_A_ALIGN, 1),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -17,6 +18,8 @@ from tilewright.store.result import key_of
 COMMAND: Final = (sys.executable, "-m", "tilewright.tune.build_work")
 LIMIT_S: Final = 120.0
 """Longest that one compilation may take: the largest Triton tiles take about 20 s (`triton_/compile.py`)."""
+_CLOSE_S: Final = 5.0
+"""Longest that closing waits for the threads whose processes are gone."""
 
 
 def default_builders(workers: int) -> int:
@@ -50,11 +53,15 @@ class Builders:
             for task in (*self._wanted, *self._ahead):
                 task[0].cancel()
             self._change.notify_all()
+        # Killed until nobody reads from them, and only then closed: a thread may just have started one, and what is
+        # closed under a reader is another file's by the time it reads.
+        end = time.monotonic() + _CLOSE_S
+        while any(thread.is_alive() for thread in self._threads) and time.monotonic() < end:
+            for process in self._processes:
+                process.kill()
+            for thread in self._threads:
+                thread.join(timeout=_CLOSE_S / 100)
         for process in self._processes:
-            process.stop()
-        for thread in self._threads:
-            thread.join(timeout=5)
-        for process in self._processes:  # one that a thread started again meanwhile
             process.stop()
 
     def start(self, jobs: Sequence[dict[str, Any]], *, ahead: bool = False) -> list[Future[Outcome]]:

@@ -10,6 +10,7 @@ import click
 from tilewright.cli.numbers import FiniteRange
 from tilewright.cli.paths import PATH
 from tilewright.errors import InputError, shown
+from tilewright.number_lists import whole_numbers
 from tilewright.report.output import Output, output_options
 
 if TYPE_CHECKING:
@@ -45,10 +46,10 @@ def _common(function: F) -> F:
 
 def _numbers(name: str, text: str) -> list[int]:
     """Whole numbers like 1,16,64, each once."""
-    parts = [part.strip() for part in text.split(",")]
-    if not 1 <= len(parts) <= MAX_PROBLEMS or not all(part.isascii() and part.isdigit() for part in parts):
+    found = whole_numbers(text)
+    if found is None or len(found) > MAX_PROBLEMS:
         raise InputError(name, f"--{name} takes whole numbers like 1,16,64, not {shown(text)}.")
-    return list(dict.fromkeys(int(part[:20]) for part in parts))
+    return list(dict.fromkeys(found))
 
 
 def _sizes(text: str) -> list[int]:

@@ -10,6 +10,7 @@ import click
 from tilewright.cli.exit_status import EXIT_NO
 from tilewright.cli.paths import PATH
 from tilewright.errors import InputError, shown
+from tilewright.number_lists import whole_numbers
 from tilewright.report.output import Output
 
 if TYPE_CHECKING:
@@ -48,10 +49,10 @@ def _running(items: Sequence[str]) -> dict[str, str]:
 def _sizes(text: str | None) -> list[int]:
     if text is None:
         return []
-    parts = [part.strip() for part in text.split(",")]
-    if not parts or not all(part.isascii() and part.isdigit() and 0 < len(part) < 9 and int(part) for part in parts):
+    found = whole_numbers(text, digits=8)
+    if found is None or min(found) < 1:
         raise InputError("graph-sizes", f"--graph-sizes takes numbers like 1,2,4,8, not {shown(text)}.")
-    return sorted({int(part) for part in parts})
+    return sorted(set(found))
 
 
 def run_cache(

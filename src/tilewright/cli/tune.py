@@ -9,6 +9,7 @@ import click
 from tilewright.cli.numbers import FiniteRange
 from tilewright.cli.paths import PATH
 from tilewright.errors import InputError
+from tilewright.number_lists import whole_numbers
 from tilewright.report.output import Output, output_options
 
 if TYPE_CHECKING:
@@ -51,10 +52,10 @@ def _layer(model: str | None, tp: int, ep: int, sizes: dict[str, int | None], dt
 def _devices(text: str | None) -> tuple[int, ...]:
     if text is None:
         return ()
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() and len(part) < 5 for part in parts):
+    found = whole_numbers(text, digits=4)
+    if found is None:
         raise InputError("devices", f"--devices takes numbers like 0,1, not {text[:80]!r}.")
-    return tuple(dict.fromkeys(int(part) for part in parts))
+    return tuple(dict.fromkeys(found))
 
 
 @command.command(

@@ -15,6 +15,7 @@ from tilewright.models.checkpoint import Checkpoint
 from tilewright.models.legality import tp_verdict
 from tilewright.models.memory import Parallel, shard
 from tilewright.models.records import Model
+from tilewright.number_lists import whole_numbers
 from tilewright.serving.profile import Gemm, profile
 from tilewright.serving.series import Band, rows_band
 
@@ -74,12 +75,12 @@ MAX_COUNTS: Final = 64
 
 def token_counts(text: str) -> list[int]:
     """The token counts of a comma-separated list. Raises InputError."""
-    parts = [part.strip() for part in text.split(",")]
-    if not 1 <= len(parts) <= MAX_COUNTS or not all(part.isascii() and part.isdigit() for part in parts):
+    found = whole_numbers(text)
+    if found is None or len(found) > MAX_COUNTS:
         raise InputError(
             "tokens", f"--tokens takes whole numbers like 1,16,64 (at most {MAX_COUNTS}), not {shown(text)}."
         )
-    return [int(part[:12]) for part in parts]
+    return found
 
 
 def _point(gemm: Gemm, tokens: int, local_tokens: int, topk: int, experts: int, ep: int, gpu: Gpu | None) -> GemmPoint:

@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from tilewright.errors import InputError, shown
+from tilewright.number_lists import whole_numbers
 from tilewright.tune.layer import MAX_COUNTS, MAX_TOKENS
 
 GRID: Final = (
@@ -51,11 +52,11 @@ def parse_tokens(text: str) -> list[int]:
             raise InputError("tokens", msg)
         counts = {first, last, *(count for count in GRID if first <= count <= last)}
     else:
-        parts = [part.strip() for part in text.split(",")]
-        if not parts or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+        listed = whole_numbers(text, digits=9)
+        if listed is None:
             msg = f"--tokens takes a range like 1..4096 or numbers like 1,16,64, not {shown(text)}."
             raise InputError("tokens", msg)
-        counts = {int(part) for part in parts}
+        counts = set(listed)
     if min(counts) < 1 or max(counts) > MAX_TOKENS:
         wrong = min(counts) if min(counts) < 1 else max(counts)
         raise InputError("tokens", f"--tokens must be from 1 to {MAX_TOKENS:,}, not {wrong:,}.")

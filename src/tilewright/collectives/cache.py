@@ -24,9 +24,6 @@ __all__ = ["load", "store"]
 MAX_ENTRIES: Final = 200
 """Entries of one kind that are kept, the oldest go first: an index has about 200 kB."""
 
-_HASH_BYTES: Final = 32
-"""An entry is the SHA-256 of its JSON, then the JSON."""
-
 T = TypeVar("T")
 
 
@@ -52,10 +49,10 @@ def _path(kind: str, key: str) -> Path:
 def load(kind: str, key: str, type_: type[T]) -> T | None:
     """The entry of `kind` under `key`, or None."""
     try:
-        data = _path(kind, key).read_bytes()
-        if hashlib.sha256(data[_HASH_BYTES:]).digest() != data[:_HASH_BYTES]:
-            return None
-        return msgspec.json.decode(data[_HASH_BYTES:], type=type_)
+        from tilewright.probe.cache import read_whole
+
+        data = read_whole(_path(kind, key))
+        return None if data is None else msgspec.json.decode(data, type=type_)
     except (OSError, ValueError, RecursionError, ToolError):  # ToolError: there is no home folder
         return None
 
@@ -63,11 +60,10 @@ def load(kind: str, key: str, type_: type[T]) -> T | None:
 def store(kind: str, key: str, value: object) -> None:
     """Keep `value`; a folder that cannot be written is passed over."""
     with suppress(OSError, ValueError, RecursionError, ToolError):
-        from tilewright.probe.cache import write_atomically
+        from tilewright.probe.cache import write_whole
 
         path = _path(kind, key)
-        data = msgspec.json.encode(value)
-        write_atomically(path, hashlib.sha256(data).digest() + data)
+        write_whole(path, msgspec.json.encode(value))
         _prune(path.parent)
 
 

@@ -7,18 +7,15 @@ and a file that is not what was written is compiled anew.
 
 from __future__ import annotations
 
-import hashlib
 from contextlib import suppress
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
 
 from tilewright.errors import ToolError
 from tilewright.kernels.nvrtc import compile_cubin, included, nvrtc_version
-from tilewright.probe.cache import cache_root, content_key, write_atomically
+from tilewright.probe.cache import cache_root, content_key, read_whole, write_whole
 
-_DIGEST_BYTES: Final = hashlib.sha256().digest_size
 _kept_in: list[Path] = []
 
 
@@ -49,12 +46,10 @@ def cubin(source: str, target: str, defines: tuple[str, ...]) -> bytes:
     path = folder / file_name(source, target, defines) if folder is not None else None
     if path is not None:
         with suppress(OSError):
-            data = path.read_bytes()
-            digest, made = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
-            if made and hashlib.sha256(made).digest() == digest:
-                return made
+            if kept := read_whole(path):
+                return kept
     made = compile_cubin(source, target, defines)
     if path is not None:
         with suppress(OSError):
-            write_atomically(path, hashlib.sha256(made).digest() + made)
+            write_whole(path, made)
     return made

@@ -17,7 +17,7 @@ import msgspec
 from tilewright.errors import ToolError
 from tilewright.homes import home
 
-__all__ = ["ResultCache", "cache_root", "content_key", "write_atomically"]
+__all__ = ["ResultCache", "cache_root", "content_key", "read_whole", "write_atomically", "write_whole"]
 
 FORMAT: Final = 1
 """Raised whenever what an entry holds, or how it is obtained, changes: older entries are then never read."""
@@ -64,6 +64,22 @@ def write_atomically(path: Path, data: bytes) -> None:
         with suppress(OSError):
             Path(name).unlink()
         raise
+
+
+_HASH_BYTES: Final = 32
+"""A file of `write_whole` is the SHA-256 of what was written, then that."""
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """`write_atomically`, so that `read_whole` knows a file that was cut or changed since."""
+    write_atomically(path, hashlib.sha256(data).digest() + data)
+
+
+def read_whole(path: Path) -> bytes | None:
+    """What `write_whole` wrote; None where the file is damaged. Raises OSError where it cannot be read."""
+    data = path.read_bytes()
+    kept = data[_HASH_BYTES:]
+    return kept if hashlib.sha256(kept).digest() == data[:_HASH_BYTES] else None
 
 
 class ResultCache:

@@ -122,6 +122,18 @@ def choose_decode(
     return DecodeConfig(blocks=4, warps=4 if narrow else 8, stages=1)
 
 
+def layer_build(
+    rows: int, width: int, steps: int, second_steps: int, experts: int, gpu: Gpu = H200
+) -> GroupedConfig | DecodeConfig | PrefillConfig:
+    """What `fused_moe` runs for the first matrix of `experts` experts, `width` stored rows by `steps` steps of K.
+
+    Sorted rows take the same build for the second, of `second_steps`; single ones (DecodeConfig) one of their own.
+    """
+    if row_by_row(rows, experts):
+        return choose_decode(rows, width, steps, gpu.sms, place="first")
+    return choose(rows, experts, second_steps, gpu)
+
+
 def chosen_build(
     rows: int, width: int, k: int, experts: int, gpu: Gpu = H200
 ) -> GroupedConfig | DecodeConfig | PrefillConfig:

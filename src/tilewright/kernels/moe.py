@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.errors import InputError
 from tilewright.kernels.arguments import activations_of, check_pair, experts_of, router_of
-from tilewright.kernels.choose import Gpu, choose, choose_decode, chosen_build, row_by_row
+from tilewright.kernels.choose import Gpu, choose_decode, chosen_build, layer_build
 from tilewright.kernels.config import GroupedConfig
 from tilewright.kernels.decode import SUMMED, DecodeConfig, decode_rows
 from tilewright.kernels.launch import MAX_EXPERTS, PLAIN, SILU, WEIGHTED, grouped, route, sum_experts
@@ -111,9 +111,8 @@ def fused_moe(
     x = _activations(x, w13)
     tokens, rows, gpu = int(x.shape[0]), int(topk_ids.numel()), gpu_of(x.device)
     here = _rows_here(rows, w13.experts, global_experts)
-    alone = row_by_row(here, w13.experts)
-    build = choose(here, w13.experts, w2.steps, gpu)
-    arranged = not alone and isinstance(build, PrefillConfig)
+    build = layer_build(here, w13.rows, w13.steps, w2.steps, w13.experts, gpu)
+    alone, arranged = isinstance(build, DecodeConfig), isinstance(build, PrefillConfig)
     needed = layer_bytes(rows, tokens, w2.rows, w2.k, row_by_row=alone, arranged=arranged)
     check_room(torch, x.device, rows, needed)
     ids = experts_of(topk_ids, x, w13.experts, MAX_EXPERTS)
@@ -122,12 +121,11 @@ def fused_moe(
     topk = int(ids.shape[1])
     if rows == 0:
         return out.zero_()
-    if alone:
+    if isinstance(build, DecodeConfig):
         # Two launches: nothing is sorted, and the second sums over a token's experts itself.
         middle = torch.empty((rows, w13.width), dtype=torch.bfloat16, device=x.device)
-        first_build = choose_decode(here, w13.rows, w13.steps, gpu.sms, place="first")
         second_build = choose_decode(tokens, w2.rows, w2.steps * topk, gpu.sms, place="summed")
-        decode_rows(x, w13, ids, middle, first_build, per_token=topk, mode=SILU)
+        decode_rows(x, w13, ids, middle, build, per_token=topk, mode=SILU)
         decode_rows(middle, w2, ids, out, second_build, per_token=topk, mode=SUMMED, router=router, overlap=True)
         return out
     build = preferred(build, gpu.name, w13.experts, w13.rows, w13.k, here)

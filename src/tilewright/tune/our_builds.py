@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from tilewright.kernels.choose import Gpu, choose, row_by_row
+from tilewright.kernels.choose import Gpu, layer_build
 from tilewright.kernels.config import GroupedConfig
 from tilewright.kernels.layout import STEP_K
 from tilewright.tune.layer import Problem
@@ -21,10 +21,9 @@ RESERVED_BYTES = 1024
 def default_build(problem: Problem, machine: Machine) -> Config | None:
     """The config of the grouped kernel that the layer runs untuned on `machine`; None where it runs another kernel."""
     rows, experts = problem.tokens * problem.layer.topk, problem.layer.experts
-    if row_by_row(rows, experts):
-        return None
     gpu = Gpu(machine.sms, machine.sm == HOPPER, shared_bytes=machine.limit + RESERVED_BYTES)
-    build = choose(rows, experts, -(-problem.layer.inter // STEP_K), gpu)
+    steps, second_steps = (-(-size // STEP_K) for size in (problem.layer.hidden, problem.layer.inter))
+    build = layer_build(rows, 2 * problem.layer.inter, steps, second_steps, experts, gpu)
     return dataclasses.asdict(build) if isinstance(build, GroupedConfig) else None
 
 

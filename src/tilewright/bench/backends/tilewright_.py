@@ -24,10 +24,8 @@ def build_of(packed: Any, rows: int, gpu: Any, second: Any = None) -> dict[str, 
     preferred = import_module("tilewright.kernels.tuned").preferred
     if second is None:
         build = table.chosen_build(rows, packed.rows, packed.k, packed.experts, gpu)
-    elif table.row_by_row(rows, packed.experts):
-        build = table.choose_decode(rows, packed.rows, packed.steps, gpu.sms, place="first")
     else:
-        build = table.choose(rows, packed.experts, second.steps, gpu)
+        build = table.layer_build(rows, packed.rows, packed.steps, second.steps, packed.experts, gpu)
     build = preferred(build, gpu.name, packed.experts, packed.rows, packed.k, rows)
     return {"kernel": type(build).__name__.removesuffix("Config").lower(), **asdict(build)}
 

@@ -47,6 +47,12 @@ def release_told(text: str | None) -> tuple[int, ...] | None:
     return tuple(int(part) for part in found[1].split(".")) if found is not None else None
 
 
+def precedes(version: str | None, since: str | None) -> bool:
+    """Whether `version` is of a release before `since`; not where either is not known."""
+    here = release_told(version)
+    return since is not None and here is not None and here < release_of(since)
+
+
 @lru_cache(maxsize=256)
 def version_key(text: str, field: str = "version") -> Key:
     """`text` as something that compares; raises InputError on what is no version."""

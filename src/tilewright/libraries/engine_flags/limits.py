@@ -15,7 +15,7 @@ import msgspec
 from tilewright.data.figures import read_packaged
 from tilewright.libraries.engine_flags.model import Flag, FlagSet, Limits
 from tilewright.libraries.engine_flags.reading import number
-from tilewright.versions import release_of, release_told
+from tilewright.versions import precedes
 
 __all__ = ["legal", "limits_of", "outside"]
 
@@ -54,8 +54,7 @@ def limits_of(flags: FlagSet, flag: Flag) -> Limits | None:
     for item in _ranges():
         if item.engine != flags.engine or not set(item.flags).intersection(flag.names):
             continue
-        here = release_told(flags.version)
-        if item.since is not None and here is not None and here < release_of(item.since):
+        if precedes(flags.version, item.since):
             continue
         return Limits(
             item.at_least, item.above, item.at_most, item.below, item.stops, item.source, because=item.because

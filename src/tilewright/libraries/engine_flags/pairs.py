@@ -12,7 +12,7 @@ import msgspec
 from tilewright.data.figures import read_packaged
 from tilewright.libraries.engine_flags.model import FlagSet
 from tilewright.libraries.engine_flags.reading import number
-from tilewright.versions import release_of, release_told
+from tilewright.versions import precedes
 
 __all__ = ["Together", "apart"]
 
@@ -85,10 +85,9 @@ def apart(
     """(flag, what is wrong, place) of flags that do not go together. `given` has each flag's value by its first name,
     `spelt` the name that the line has for it; `open_`: the line has words that are not known."""
     line = _Line(flags, given, spelt if spelt is not None else {name: name for name in given}, open_=open_)
-    here = release_told(flags.version)
     out: list[tuple[str, str, str]] = []
     for item in pairs():
-        if item.engine != flags.engine or (item.since and here is not None and here < release_of(item.since)):
+        if item.engine != flags.engine or precedes(flags.version, item.since):
             continue
         if not all(map(line.has, item.when)) or any(map(line.has, item.unless)):
             continue

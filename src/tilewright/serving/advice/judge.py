@@ -51,10 +51,9 @@ def _of_remark(flags: FlagSet, remark: Remark) -> Judged | None:
     if not known:
         near = f" Nearest: {', '.join(remark.nearest)}." if remark.nearest else ""
         return Judged(word, "refused", f"No packaged release of {flags.engine} has it.{near}", ())
-    from tilewright.versions import release_of, release_told
+    from tilewright.versions import precedes
 
-    here = release_told(flags.version)
-    if here is not None and release_of(known[0]) > here:
+    if precedes(flags.version, known[0]):
         return Judged(word, "not yet", f"{title} does not have it; {known[0]} does.", ())
     return Judged(word, "gone", f"{title} does not have it any more; {known[-1]} did.", ())
 
